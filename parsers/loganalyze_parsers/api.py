@@ -1,0 +1,90 @@
+"""What a parser is: the few types that every format module is written against.
+
+Two sorts of modules exist. A *dialect* recognises lines of text; all dialects look at the same
+lines, so one file may mix trainers, launchers and crash messages. A *parser* owns a whole file
+of another make (JSON, CSV, event files, ...). Both are listed by hand in `__init__.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from loganalyze.model import Batch, Event, LineRef, Problem, Reading
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The beginning of an input, enough to tell its format."""
+
+    path: Path
+    data: bytes  # the first 64 KiB, decompressed
+    size: int  # bytes on disk
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parser:
+    """A format of whole files.
+
+    sniff: 0.0 (not mine) to 1.0 (certainly mine); the highest wins, ties by order of the list.
+    parse: yields batches; `source` is the index that goes into every LineRef. It never raises on
+    bad content: what it cannot read becomes a Problem or an unknown line.
+    """
+
+    name: str
+    sniff: Callable[[Head], float]
+    parse: Callable[[Path, int], Iterator[Batch]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line of text, cleaned: no ANSI codes, no launcher prefix, no trailing white space.
+
+    rank, host and wall_s come from the prefix, where there was one. `ref` spans the raw bytes.
+    """
+
+    text: str
+    ref: LineRef
+    rank: int | None = None
+    host: str | None = None
+    wall_s: float | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Taken:
+    """What a dialect made of a line. With neither readings nor events, `ignored` names the rule.
+
+    `problems` tells what could not be taken at face value.
+    """
+
+    readings: list[Reading] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    ignored: str = ""
+
+
+class Reader(Protocol):
+    """The state of one dialect over one input; lines come in order.
+
+    `open` is true while it waits for the rest of something that spans lines (a wrapped row, a
+    block): it is then offered every line first, markers or not.
+    """
+
+    open: bool
+
+    def feed(self, line: Line) -> Taken | None:
+        """What the line holds; None if it is not of this dialect."""
+
+    def finish(self) -> Taken:
+        """What was still open at the end of the input."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """A family of text lines. A line is offered to the reader if it has one of the markers."""
+
+    name: str
+    markers: tuple[str, ...]
+    reader: Callable[[], Reader]

@@ -1,0 +1,51 @@
+"""Numbers as trainers print them, and their units in SI."""
+
+from __future__ import annotations
+
+import math
+import re
+
+#: A number in running text: sign, thousands commas, exponent, or one of the non-finite words.
+NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
+_NUMBER = re.compile(NUMBER)
+_MISSING = frozenset({"", "-", "none", "null", "n/a", "[n/a]", "no log", "[not supported]"})
+
+BYTES = {
+    "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
+    "kib": 1024.0, "mib": 1024.0**2, "gib": 1024.0**3, "tib": 1024.0**4,
+}  # fmt: skip
+MAGNITUDE = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15}
+
+
+def number(text: str) -> float | None:
+    """The number that is the whole of `text` (quotes and commas allowed); None if there is none.
+
+    >>> number("1,234.5"), number("'1.425e+04'"), number("N/A")
+    (1234.5, 14250.0, None)
+    >>> number("-nan")
+    nan
+    """
+    text = text.strip().strip("'\"")
+    if text.lower() in _MISSING:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    if "," in text and _NUMBER.fullmatch(text):
+        return float(text.replace(",", ""))
+    return math.nan if text.lower() in ("-nan", "+nan", "nan") else None
+
+
+def leading_number(text: str) -> tuple[float, str] | None:
+    """The number at the start of `text` and what follows it, e.g. a unit; None without one.
+
+    >>> leading_number(" 9.46GiB")
+    (9.46, 'GiB')
+    """
+    text = text.strip().strip("'\"")
+    match = _NUMBER.match(text)
+    if match is None:
+        return None
+    value = float(match.group().replace(",", ""))
+    return value, text[match.end() :].strip()

@@ -1,0 +1,97 @@
+"""Takes off what launchers and loggers put before a line, and keeps what it says.
+
+Prefixes stack (`9: [default3]: ...`), so they are peeled again and again.
+"""
+
+from __future__ import annotations
+
+import re
+from calendar import timegm
+from dataclasses import dataclass
+from datetime import datetime
+
+_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_INVISIBLE = re.compile("[\u200b\u200c\u200d\ufe0f\ufeff\u2060]")
+_TIMESTAMP = (
+    r"(?P<time>\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?)(?:Z|[+-]\d\d:?\d\d)?"
+)
+_PREFIXES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"\[default(?P<rank>\d+)\]:",
+        r"\[rank(?P<rank>\d+)\]:",
+        r"\[(?P<host>[A-Za-z][\w.-]*):(?P<rank>\d+)\]:?",
+        r"\[(?:Rank|rank) (?P<rank>\d+)\]:? ?(?=\S)(?!\()",
+        r"(?P<task>\d{1,6}):(?= |$|\[|\t)",
+        r"\((?P<actor>[A-Z]\w*(?: rank=\d+)?) pid=\d+(?:, ip=(?P<host>[\d.]+))?\)",
+        r"(?P<host>[a-z][a-z0-9-]*\d[\w.-]*): (?=\S)",
+        r"\[?" + _TIMESTAMP + r"\]?(?= *[|\[:-]? *\S)",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Peeled:
+    """A line without its prefixes, and what they said."""
+
+    text: str
+    rank: int | None
+    host: str | None
+    wall_s: float | None
+
+
+def clean(text: str) -> str:
+    """Without ANSI codes and invisible characters."""
+    if "\x1b" in text:
+        text = _ANSI.sub("", text)
+    return _INVISIBLE.sub("", text) if not text.isascii() else text
+
+
+def peel(text: str) -> Peeled:
+    """Take off every launcher prefix and leading timestamp, at most eight of them.
+
+    >>> peel(" 9: [default3]: iteration 1/ 5 |")
+    Peeled(text='iteration 1/ 5 |', rank=3, host=None, wall_s=None)
+    >>> peel("[2031-01-02 03:04:05] iteration 1/ 5").wall_s
+    1925089445.0
+    """
+    rank: int | None = None
+    task: int | None = None
+    host: str | None = None
+    wall_s: float | None = None
+    text = text.strip()
+    for _ in range(8):
+        match = _first_prefix(text)
+        if match is None:
+            break
+        found = match.groupdict()
+        if found.get("rank") is not None and rank is None:
+            rank = int(found["rank"])
+        if found.get("task") is not None and task is None:
+            task = int(found["task"])
+        host = host or found.get("host")
+        if found.get("time") and wall_s is None:
+            wall_s = wall_seconds(found["time"])
+        text = text[match.end() :].lstrip()
+    return Peeled(text, task if rank is None else rank, host, wall_s)
+
+
+def _first_prefix(text: str) -> re.Match[str] | None:
+    if not text or text[0] not in "[(0123456789abcdefghijklmnopqrstuvwxyz":
+        return None
+    for pattern in _PREFIXES:
+        match = pattern.match(text)
+        if match is not None:
+            return match
+    return None
+
+
+def wall_seconds(text: str) -> float | None:
+    """Seconds since the epoch of a local time, read as if it were UTC (no zone is printed)."""
+    text = text.replace("/", "-").replace(",", ".").replace("T", " ")
+    whole, _, fraction = text.partition(".")
+    try:
+        moment = datetime.strptime(whole, "%Y-%m-%d %H:%M:%S")
+    except ValueError:
+        return None
+    return timegm(moment.timetuple()) + (float(f"0.{fraction}") if fraction else 0.0)
