@@ -117,8 +117,11 @@ def _packaged(profile: str) -> Iterable[tuple[str, Threshold]]:
         for rule, entry in rules.items():
             value = entry.get("profile", {}).get(profile, entry["value"])
             name = f"{group}.{rule}"
-            yield name, Threshold(
-                name=name, value=float(value), unit=entry["unit"], source=entry["source"]
+            yield (
+                name,
+                Threshold(
+                    name=name, value=float(value), unit=entry["unit"], source=entry["source"]
+                ),
             )
 
 

@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+import polars as pl
+
 from loganalyze.model import Batch, Event, LineRef, Problem, Reading
+from loganalyze_parsers.blocks import Block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +86,13 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """A family of text lines. A line is offered to the reader if it has one of the markers."""
+    """A family of text lines. A line is offered to the reader if it has one of the markers.
+
+    bulk(block, source, ranks_per_node): optional, the fast way: the frame of all lines of a block
+    that it is certain of (each `line` once), the rest is left to the reader.
+    """
 
     name: str
     markers: tuple[str, ...]
     reader: Callable[[], Reader]
+    bulk: Callable[[Block, int, int], pl.DataFrame | None] | None = None

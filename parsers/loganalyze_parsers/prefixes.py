@@ -12,9 +12,8 @@ from datetime import datetime
 
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _INVISIBLE = re.compile("[\u200b\u200c\u200d\ufe0f\ufeff\u2060]")
-_TIMESTAMP = (
-    r"(?P<time>\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?)(?:Z|[+-]\d\d:?\d\d)?"
-)
+_LOCAL = re.compile(r"\[default(\d{1,3})\]:")
+_TIMESTAMP = r"(?P<time>\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?)(?:Z|[+-]\d\d:?\d\d)?"
 _PREFIXES = tuple(
     re.compile(pattern)
     for pattern in (
@@ -22,9 +21,15 @@ _PREFIXES = tuple(
         r"\[rank(?P<rank>\d+)\]:",
         r"\[(?P<host>[A-Za-z][\w.-]*):(?P<rank>\d+)\]:?",
         r"\[(?:Rank|rank) (?P<rank>\d+)\]:? ?(?=\S)(?!\()",
+        r"(?P<host>\d{1,3}(?:\.\d{1,3}){3}): ?(?=\S)",
         r"(?P<task>\d{1,6}):(?= |$|\[|\t)",
         r"\((?P<actor>[A-Z]\w*(?: rank=\d+)?) pid=\d+(?:, ip=(?P<host>[\d.]+))?\)",
-        r"(?P<host>[a-z][a-z0-9-]*\d[\w.-]*): (?=\S)",
+        r"rank ?(?P<rank>\d+):(?= |$|\[|\t)",
+        r"(?!(?:step|iter|epoch|layer|loss|gpu|cuda|train|eval|val|batch|seed|lr|model|block|round)"
+        r"[a-z_]*\d)(?P<host>[a-z][a-z0-9-]*\d[\w.-]*): (?=\S)",
+        r"\[rank-(?P<rank>\d+)/\d+\]",
+        r"\[(?P<compact>\d{8} \d\d:\d\d:\d\d)\](?=\[)",
+        r"\[(?:DEBUG|INFO|WARNING|ERROR) *\] ?\[-*[\w.]+:\d+\] ?:",
         r"\[?" + _TIMESTAMP + r"\]?(?= *[|\[:-]? *\S)",
     )
 )
@@ -32,12 +37,23 @@ _PREFIXES = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Peeled:
-    """A line without its prefixes, and what they said."""
+    """A line without its prefixes, and what they said.
+
+    rank: as a torch launcher numbers it, which is the number on its node where `task` (srun's
+    label) is given too.
+    """
 
     text: str
-    rank: int | None
-    host: str | None
-    wall_s: float | None
+    rank: int | None = None
+    task: int | None = None
+    host: str | None = None
+    wall_s: float | None = None
+
+    def global_rank(self, ranks_per_node: int) -> int | None:
+        """One number for both: the task's number, or node * ranks_per_node + local rank."""
+        if self.rank is None or self.task is None:
+            return self.task if self.rank is None else self.rank
+        return self.task * ranks_per_node + self.rank
 
 
 def clean(text: str) -> str:
@@ -51,7 +67,7 @@ def peel(text: str) -> Peeled:
     """Take off every launcher prefix and leading timestamp, at most eight of them.
 
     >>> peel(" 9: [default3]: iteration 1/ 5 |")
-    Peeled(text='iteration 1/ 5 |', rank=3, host=None, wall_s=None)
+    Peeled(text='iteration 1/ 5 |', rank=3, task=9, host=None, wall_s=None)
     >>> peel("[2031-01-02 03:04:05] iteration 1/ 5").wall_s
     1925089445.0
     """
@@ -70,10 +86,19 @@ def peel(text: str) -> Peeled:
         if found.get("task") is not None and task is None:
             task = int(found["task"])
         host = host or found.get("host")
-        if found.get("time") and wall_s is None:
-            wall_s = wall_seconds(found["time"])
+        if wall_s is None and (found.get("time") or found.get("compact")):
+            wall_s = wall_seconds(found.get("time") or _spread(found["compact"]))
         text = text[match.end() :].lstrip()
-    return Peeled(text, task if rank is None else rank, host, wall_s)
+    return Peeled(text, rank, task, host, wall_s)
+
+
+def ranks_per_node(text: str) -> int:
+    """Ranks on a node, by the largest local rank that torchrun's prefixes name; 1 without any.
+
+    >>> ranks_per_node("0: [default0]: a\\n1: [default3]: b")
+    4
+    """
+    return 1 + max((int(found) for found in set(_LOCAL.findall(text))), default=0)
 
 
 def _first_prefix(text: str) -> re.Match[str] | None:
@@ -84,6 +109,10 @@ def _first_prefix(text: str) -> re.Match[str] | None:
         if match is not None:
             return match
     return None
+
+
+def _spread(compact: str) -> str:
+    return f"{compact[:4]}-{compact[4:6]}-{compact[6:]}"
 
 
 def wall_seconds(text: str) -> float | None:

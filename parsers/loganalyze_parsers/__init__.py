@@ -1,0 +1,56 @@
+"""All formats, listed by hand: the dialects of text lines, and the parsers of whole files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from loganalyze.model import Batch
+from loganalyze_parsers import golden_values, megatron
+from loganalyze_parsers.api import Dialect, Head, Parser
+from loganalyze_parsers.blocks import open_bytes
+from loganalyze_parsers.textlog import parse_text
+
+#: Lines are offered in this order; the first dialect that takes numbers from a line owns them.
+DIALECTS: tuple[Dialect, ...] = (megatron.DIALECT,)
+
+
+def _ignore_rule(text: str) -> str | None:
+    """Why a line that no dialect took may be ignored; None if nobody knows."""
+    return None if text else "blank line"
+
+
+def _parse_text(path: Path, source: int) -> Iterator[Batch]:
+    return parse_text(path, source, DIALECTS, _ignore_rule)
+
+
+def _sniff_text(head: Head) -> float:
+    """Anything that is mostly printable is worth a look; binary bytes are not."""
+    if not head.data:
+        return 0.0
+    odd = sum(head.data.count(byte) for byte in (b"\x00", b"\x01", b"\x02", b"\x03"))
+    return 0.1 if odd <= len(head.data) // 200 else 0.0
+
+
+TEXT = Parser(name="text", sniff=_sniff_text, parse=_parse_text)
+
+#: The parser that is surest of an input reads it; ties go to the first.
+PARSERS: tuple[Parser, ...] = (golden_values.PARSER, TEXT)
+
+_HEAD_BYTES = 64 * 1024
+
+
+def head_of(path: Path) -> Head:
+    """The beginning of an input, decompressed. Raises OSError where it cannot be read."""
+    with open_bytes(path) as stream:
+        try:
+            data = stream.read(_HEAD_BYTES)
+        except (EOFError, ValueError):
+            data = b""
+    return Head(path=path, data=data, size=path.stat().st_size)
+
+
+def parser_for(head: Head) -> Parser | None:
+    """The parser that is surest of the input; None if none wants it."""
+    best = max(PARSERS, key=lambda parser: parser.sniff(head))
+    return best if best.sniff(head) > 0 else None

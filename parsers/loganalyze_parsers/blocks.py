@@ -1,0 +1,77 @@
+"""Reads inputs in blocks of whole lines, so that memory does not grow with the file.
+
+Compressed inputs (.gz, .zst, .xz, .bz2) are read in place; offsets then count decompressed bytes.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+
+BLOCK_BYTES = 16 * 1024 * 1024  # polars is fastest between 8 and 16 MiB
+#: A line longer than this is cut: no trainer prints such a line, and one would fill the memory.
+MAX_LINE_BYTES = 64 * 1024 * 1024
+
+_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bz2"}
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Whole lines: `data` starts at byte `offset` with line `first_line` (from 1)."""
+
+    data: bytes
+    offset: int
+    first_line: int
+
+
+def compression(head: bytes) -> str:
+    """Name of the compression by magic bytes, or an empty string."""
+    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), "")
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """The decompressed bytes of a file, as a stream."""
+    with path.open("rb") as raw:
+        kind = compression(raw.read(6))
+    if kind == "gzip":
+        return gzip.open(path, "rb")
+    if kind == "xz":
+        return lzma.open(path, "rb")
+    if kind == "bz2":
+        return bz2.open(path, "rb")
+    if kind == "zstd":
+        stream: Any = pa.CompressedInputStream(pa.OSFile(str(path), "rb"), "zstd")
+        return stream  # type: ignore[no-any-return]
+    return path.open("rb")
+
+
+def read_blocks(stream: IO[bytes] | BufferedReader, size: int = BLOCK_BYTES) -> Iterator[Block]:
+    """Blocks of whole lines of about `size` bytes; only the last may lack its newline.
+
+    Raises OSError, EOFError or lzma.LZMAError where the input breaks; what came before is yielded.
+    """
+    rest = b""
+    offset, line = 0, 1
+    while True:
+        chunk = stream.read(size)
+        if not chunk:
+            break
+        cut = chunk.rfind(b"\n") + 1
+        if cut == 0 and len(rest) + len(chunk) < MAX_LINE_BYTES:
+            rest += chunk
+            continue
+        data = rest + (chunk[:cut] if cut else chunk)
+        rest = chunk[cut:] if cut else b""
+        yield Block(data, offset, line)
+        offset += len(data)
+        line += data.count(b"\n")
+    if rest:
+        yield Block(rest, offset, line)

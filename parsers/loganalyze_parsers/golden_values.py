@@ -1,0 +1,99 @@
+"""Golden values of Megatron-LM's CI: JSON of one object a metric.
+
+    {"lm loss": {"start_step": 1, "end_step": 10, "step_interval": 5,
+                 "values": {"1": 10.2, "5": 9.1, "10": "nan"}},
+     "iteration-time": {..., "values": {"1": 12.5, "5": 0.4, "10": 0.4}}}
+
+iteration-time is in seconds; the string "nan" pads steps at which nothing was recorded.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from loganalyze.model import Account, Batch, LineRef, Problem, Reading
+from loganalyze_parsers.api import Head, Parser
+from loganalyze_parsers.blocks import open_bytes
+from loganalyze_parsers.frames import readings_frame
+
+_METRICS = {
+    "lm loss": "loss",
+    "num-zeros": "num_zeros",
+    "iteration-time": "step_time_s",
+    "mem-allocated-bytes": "mem_allocated_bytes",
+    "mem-max-allocated-bytes": "mem_peak_allocated_bytes",
+    "grad-norm": "grad_norm",
+    "learning-rate": "lr",
+}
+
+
+def sniff(head: Head) -> float:
+    """Certain where the first object has the three step fields."""
+    start = head.data[:4096]
+    return 1.0 if start.lstrip()[:1] == b"{" and b'"start_step"' in start else 0.0
+
+
+def parse(path: Path, source: int) -> Iterator[Batch]:
+    """One batch: a reading a step, all metrics of that step together."""
+    with open_bytes(path) as stream:
+        data = stream.read()
+    lines = data.count(b"\n") + (not data.endswith(b"\n"))
+    try:
+        document: Mapping[str, Any] = json.loads(data)
+    except ValueError as error:
+        problem = Problem(rule="bad_json", message=f"{path}: not valid JSON ({error})")
+        yield Batch(readings=None, problems=(problem,), account=Account(lines=lines, unknown=lines))
+        return
+    readings = list(_readings(document, data, source))
+    used = {reading.ref.line for reading in readings}
+    account = Account(lines=lines, read=len(used), ignored=_rest(lines - len(used)))
+    frame = readings_frame(readings)
+    yield Batch(readings=frame, account=account, framework="megatron")
+
+
+def _rest(count: int) -> dict[str, int]:
+    return {"structure of the JSON document": count} if count else {}
+
+
+def _readings(document: Mapping[str, Any], data: bytes, source: int) -> Iterator[Reading]:
+    by_step: dict[int, dict[str, float]] = {}
+    for name, series in document.items():
+        if not isinstance(series, Mapping) or not isinstance(series.get("values"), Mapping):
+            continue
+        metric = _metric(name)
+        for step, value in series["values"].items():
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                by_step.setdefault(int(step), {})[metric] = float(value)
+    places = _places(data, source)
+    for step in sorted(by_step):
+        ref = places.get(step) or LineRef(source=source, line=1, offset=0, length=len(data))
+        yield Reading(step=step, ref=ref, values=by_step[step])
+
+
+def _metric(name: str) -> str:
+    if name in _METRICS:
+        return _METRICS[name]
+    bare = name.removesuffix(" loss")
+    return f"aux_loss/{bare.replace(' ', '_')}" if bare != name else f"raw/{name}"
+
+
+def _places(data: bytes, source: int) -> dict[int, LineRef]:
+    """Where each step's value of the first metric stands."""
+    places: dict[int, LineRef] = {}
+    line, seen = 1, 0
+    for match in re.finditer(rb'"(\d+)"\s*:\s*[^,}\n]+', data):
+        line += data.count(b"\n", seen, match.start())
+        seen = match.start()
+        step = int(match[1])
+        if step not in places:
+            places[step] = LineRef(
+                source=source, line=line, offset=match.start(), length=len(match[0])
+            )
+    return places
+
+
+PARSER = Parser(name="megatron_golden_values", sniff=sniff, parse=parse)

@@ -1,0 +1,138 @@
+"""Names and units of the fields on Megatron-family training lines.
+
+Keys are compared without spaces and in lower case, because a wrapped row loses a space. Units:
+times in ms or s, memory in GB that are 1024**3 bytes (torch.cuda counters divided by 1024**3).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from loganalyze_parsers.numbers import BYTES, leading_number
+
+_GIB = 1024.0**3
+
+#: key without spaces, lower case -> (canonical metric, factor to its unit)
+FIELDS: dict[str, tuple[str, float]] = {
+    "consumedsamples": ("samples_seen", 1.0),
+    "consumedtokens": ("tokens_seen", 1.0),
+    "elapsedtimeperiteration(ms)": ("step_time_s", 1e-3),
+    "elapsedtimeperiteration(s)": ("step_time_s", 1.0),
+    "throughputpergpu(tflop/s/gpu)": ("tflops_per_gpu", 1.0),
+    "computepergpu(tflop/s/gpu)": ("tflops_per_gpu", 1.0),
+    "tflops": ("tflops_per_gpu", 1.0),
+    "approxflopspergpu": ("tflops_per_gpu", 1.0),
+    "energypergpu(j/iter/gpu)": ("gpu_energy_j", 1.0),
+    "powerpergpu(w/gpu)": ("gpu_power_w", 1.0),
+    "learningrate": ("lr", 1.0),
+    "globalbatchsize": ("global_batch_size", 1.0),
+    "lmloss": ("loss", 1.0),
+    "lm_loss": ("loss", 1.0),
+    "lm-loss": ("loss", 1.0),
+    "loss": ("loss", 1.0),
+    "lossscale": ("loss_scale", 1.0),
+    "gradnorm": ("grad_norm", 1.0),
+    "numzeros": ("num_zeros", 1.0),
+    "paramsnorm": ("params_norm", 1.0),
+    "numberofskippediterations": ("skipped_steps", 1.0),
+    "numberofnaniterations": ("nan_steps", 1.0),
+    "samplespersecond": ("samples_per_s", 1.0),
+    "samples/sec": ("samples_per_s", 1.0),
+    "tokenspergpupersecond(tgs)": ("tokens_per_s_per_gpu", 1.0),
+    "tokenspergpu(tokens/s/gpu)": ("tokens_per_s_per_gpu", 1.0),
+    "tokens/s/gpuinst/harmonicmean": ("tokens_per_s_per_gpu", 1.0),
+    "actualseqlen": ("seq_len", 1.0),
+    "curriculumseqlen": ("seq_len", 1.0),
+    "maxattentionlogit": ("max_attention_logit", 1.0),
+    "mfu": ("mfu", 0.01),
+}
+#: Keys printed before the loss on a training line of every variant.
+_BEFORE_LOSS = frozenset(
+    {"step_time_s", "tflops_per_gpu", "lr", "global_batch_size", "samples_seen", "tokens_seen"}
+)
+#: Keys printed behind the loss: where one of them stands and no loss does, the loss was left out.
+BEHIND_LOSS = frozenset({"loss_scale", "grad_norm", "num_zeros", "params_norm", "skipped_steps"})
+_SPACES = re.compile(r"\s+")
+
+
+def field_values(key: str, text: str) -> Iterator[tuple[str, float]]:
+    """Canonical (or raw/) metrics of one `key: value` field, in SI units.
+
+    >>> list(field_values("elapsed time per iteration (ms)", " 2701.3/2712.7"))
+    [('step_time_s', 2.7013000000000003), ('raw/elapsed time per iteration (ms)/avg', 2712.7)]
+    """
+    if key.replace(" ", "").lower().endswith("usage/free/total/usage_ratio"):
+        yield from _memory_tuple(text)
+        return
+    found = leading_number(text)
+    if found is None:
+        return
+    value, rest = found
+    yield _named(key, value)
+    if rest.startswith("/"):
+        second = leading_number(rest[1:])
+        if second is not None:
+            yield f"raw/{_plain(key)}/avg", second[0]
+
+
+def _named(key: str, value: float) -> tuple[str, float]:
+    bare = _SPACES.sub("", key).lower()
+    known = FIELDS.get(bare)
+    if known is not None:
+        return known[0], value * known[1]
+    if bare.endswith("loss") or bare.endswith("z_loss"):
+        return f"aux_loss/{_plain(key).removesuffix(' loss')}", value
+    return f"raw/{_plain(key)}", value
+
+
+def _plain(key: str) -> str:
+    return _SPACES.sub(" ", key).strip()
+
+
+def _memory_tuple(text: str) -> Iterator[tuple[str, float]]:
+    """Primus: `aGB/bGB/cGB/d%` for used, free, total, ratio (of one rank's device)."""
+    names = ("mem_used_bytes", "raw/mem_free_bytes", "mem_total_bytes")
+    for name, part in zip(names, text.split("/"), strict=False):
+        found = leading_number(part)
+        if found is not None:
+            yield name, found[0] * _GIB
+
+
+def gib_to_bytes(value: float, unit: str) -> float:
+    """Bytes of a value printed by torch-based tools, whose MB and GB are powers of 1024."""
+    name = unit.lower().replace("ib", "b")
+    return value * BYTES[{"kb": "kib", "mb": "mib", "gb": "gib", "tb": "tib"}.get(name, name)]
+
+
+def mended(values: dict[str, float]) -> dict[str, float]:
+    """Placeholders taken out, a known misprint put right.
+
+    A loss scale below or at zero is a placeholder (bf16 under DeepSpeed 3D prints -1.0). Some
+    BigScience runs divide milliseconds by seconds, so their samples/s are 1000 times too small.
+    """
+    if values.get("loss_scale", 1.0) <= 0:
+        del values["loss_scale"]
+    rate, batch = values.get("samples_per_s"), values.get("global_batch_size")
+    seconds = values.get("step_time_s")
+    if rate and batch and seconds and math.isfinite(rate) and rate > 0:
+        if 300 < (batch / seconds) / rate < 3000:
+            values["samples_per_s"] = rate * 1000
+    return values
+
+
+def loss_left_out(values: dict[str, float], interval: int | None) -> bool:
+    """Whether a line without a loss means NaN (Megatron prints a loss only if it is >= 0).
+
+    Not where the line breaks off before the place of the loss, and not where every step of the
+    interval was skipped: then there was no loss to print.
+    """
+    if "loss" in values or not BEHIND_LOSS & values.keys():
+        return False
+    if not _BEFORE_LOSS & values.keys():
+        return False
+    skipped = values.get("skipped_steps", 0.0)
+    if skipped <= 0:
+        return True
+    return interval is not None and skipped < interval

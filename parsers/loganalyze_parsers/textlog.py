@@ -1,0 +1,219 @@
+"""Text logs: every dialect looks at the same lines, and every line is accounted for.
+
+A file may mix trainers, launchers, ranks and crash messages. The driver splits blocks into lines
+(LF) and lines into pieces (CR, for progress bars), takes off prefixes, offers each piece to the
+dialects whose marker it holds, and counts the line as read, ignored by a named rule, or unknown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+from loganalyze.model import Account, Batch, Event, LineRef, Problem, Reading
+from loganalyze_parsers.api import Dialect, Line, Reader, Taken
+from loganalyze_parsers.blocks import Block, open_bytes, read_blocks
+from loganalyze_parsers.frames import readings_frame
+from loganalyze_parsers.prefixes import clean, peel, ranks_per_node
+
+#: Pieces of one line beyond this number are not looked at: a progress bar redraws itself so often.
+MAX_PIECES = 200_000
+#: A piece longer than this is looked at only as far (verl prints lines of 30 kB).
+MAX_PIECE_CHARS = 1_000_000
+_SAMPLES = 20
+
+
+@dataclass(slots=True)
+class _Tally:
+    """The account under construction."""
+
+    lines: int = 0
+    read: int = 0
+    ignored: Counter[str] = field(default_factory=Counter)
+    unknown: int = 0
+    samples: list[str] = field(default_factory=list)
+
+    def account(self) -> Account:
+        return Account(
+            lines=self.lines,
+            read=self.read,
+            ignored=dict(sorted(self.ignored.items())),
+            unknown=self.unknown,
+            unknown_samples=tuple(self.samples),
+        )
+
+
+class TextLog:
+    """Reads one text input through a fixed list of dialects."""
+
+    def __init__(
+        self,
+        dialects: Sequence[Dialect],
+        ignore_rule: Callable[[str], str | None],
+        source: int,
+    ) -> None:
+        """Fresh readers for one input; ignore_rule names why a left-over line may be ignored."""
+        self._dialects = dialects
+        self._readers: list[Reader] = [dialect.reader() for dialect in dialects]
+        self._ignore_rule = ignore_rule
+        self._source = source
+        self._made: Counter[str] = Counter()
+        self._ranks_per_node = 0
+
+    def batches(self, blocks: Iterator[Block]) -> Iterator[Batch]:
+        """One batch a block, and a last one for what was open at the end."""
+        for block in blocks:
+            if not self._ranks_per_node:
+                self._ranks_per_node = ranks_per_node(block.data.decode("utf-8", "replace"))
+            yield self._batch(block)
+        taken = [reader.finish() for reader in self._readers]
+        yield self._gather(taken, [], Account())
+
+    def _batch(self, block: Block) -> Batch:
+        tally = _Tally()
+        taken: list[Taken] = []
+        bulk, done = self._bulk(block, tally)
+        offset, number = block.offset, block.first_line
+        for raw in block.data.split(b"\n"):
+            if offset - block.offset >= len(block.data):
+                break  # what split() leaves after the last newline
+            if number not in done:
+                taken.extend(self._line(raw, offset, number, tally))
+            offset += len(raw) + 1
+            number += 1
+        return self._gather(taken, bulk, tally.account())
+
+    def _bulk(self, block: Block, tally: _Tally) -> tuple[list[pl.DataFrame], frozenset[int]]:
+        """Lines that a dialect can take by the column instead of one at a time."""
+        frames: list[pl.DataFrame] = []
+        done: set[int] = set()
+        for dialect in self._dialects:
+            if dialect.bulk is None:
+                continue
+            frame = dialect.bulk(block, self._source, self._ranks_per_node)
+            if frame is not None and len(frame):
+                frames.append(frame)
+                done.update(frame["line"].to_list())
+                self._made[dialect.name] += len(frame)
+        tally.lines += len(done)
+        tally.read += len(done)
+        return frames, frozenset(done)
+
+    def _line(self, raw: bytes, offset: int, number: int, tally: _Tally) -> Iterator[Taken]:
+        tally.lines += 1
+        rules: list[str] = []
+        read = False
+        unknown = ""
+        for piece, start in _pieces(raw):
+            text = piece.decode("utf-8", "replace")[:MAX_PIECE_CHARS]
+            ref = LineRef(
+                source=self._source, line=number, offset=offset + start, length=len(piece)
+            )
+            line = self._clean_line(text, ref)
+            found = self._offer(line)
+            if found:
+                yield from found
+                read = read or any(t.readings or t.events for t in found)
+                rules.extend(t.ignored for t in found if t.ignored)
+                continue
+            rule = self._ignore_rule(line.text)
+            if rule is None:
+                unknown = unknown or line.text
+            else:
+                rules.append(rule)
+        self._count(tally, read, rules, unknown)
+
+    def _count(self, tally: _Tally, read: bool, rules: list[str], unknown: str) -> None:
+        if read:
+            tally.read += 1
+        elif unknown or not rules:
+            tally.unknown += 1
+            if len(tally.samples) < _SAMPLES:
+                tally.samples.append(unknown[:200])
+        else:
+            tally.ignored[rules[0]] += 1
+
+    def _clean_line(self, text: str, ref: LineRef) -> Line:
+        peeled = peel(clean(text))
+        rank = peeled.global_rank(self._ranks_per_node)
+        return Line(text=peeled.text, ref=ref, rank=rank, host=peeled.host, wall_s=peeled.wall_s)
+
+    def _offer(self, line: Line) -> list[Taken]:
+        found: list[Taken] = []
+        text = line.text
+        for dialect, reader in zip(self._dialects, self._readers, strict=True):
+            if not (reader.open or any(marker in text for marker in dialect.markers)):
+                continue
+            taken = reader.feed(line)
+            if taken is None:
+                continue
+            found.append(taken)
+            if taken.readings:
+                self._made[dialect.name] += len(taken.readings)
+                break  # a line has one owner of its numbers; crash words are offered no numbers
+        return found
+
+    def _gather(self, taken: list[Taken], bulk: list[pl.DataFrame], account: Account) -> Batch:
+        readings: list[Reading] = [r for t in taken for r in t.readings]
+        events: tuple[Event, ...] = tuple(e for t in taken for e in t.events)
+        problems: tuple[Problem, ...] = tuple(p for t in taken for p in t.problems)
+        frame = readings_frame(readings)
+        frames = [*bulk, *([] if frame is None else [frame])]
+        merged = pl.concat(frames, how="diagonal").sort("offset") if len(frames) > 1 else None
+        framework = self._made.most_common(1)[0][0] if self._made else ""
+        return Batch(
+            readings=merged if merged is not None else (frames[0] if frames else None),
+            events=events,
+            problems=problems,
+            account=account,
+            framework=framework,
+        )
+
+
+def _pieces(raw: bytes) -> Iterator[tuple[bytes, int]]:
+    """The parts between carriage returns, with where each starts; one empty part if none."""
+    if b"\r" not in raw:
+        yield raw, 0
+        return
+    start = 0
+    yielded = 0
+    for piece in raw.split(b"\r"):
+        if piece.strip() and yielded < MAX_PIECES:
+            yield piece, start
+            yielded += 1
+        start += len(piece) + 1
+    if not yielded:
+        yield b"", 0
+
+
+def parse_text(
+    path: Path, source: int, dialects: Sequence[Dialect], ignore_rule: Callable[[str], str | None]
+) -> Iterator[Batch]:
+    """All batches of a text file; a broken compressed stream ends it with a Problem."""
+    log = TextLog(dialects, ignore_rule, source)
+    blocks, broken = _guarded_blocks(path)
+    yield from log.batches(blocks)
+    if broken:
+        yield Batch(readings=None, problems=tuple(broken))
+
+
+def _guarded_blocks(path: Path) -> tuple[Iterator[Block], list[Problem]]:
+    broken: list[Problem] = []
+
+    def blocks() -> Iterator[Block]:
+        try:
+            with open_bytes(path) as stream:
+                yield from read_blocks(stream)
+        except (OSError, EOFError, ValueError) as error:
+            broken.append(
+                Problem(
+                    rule="input_breaks_off",
+                    message=f"{path}: the file breaks off ({error}); what came before is used",
+                )
+            )
+
+    return blocks(), broken
