@@ -1,0 +1,62 @@
+"""All detectors, and the one function that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from loganalyze.config import Thresholds
+from loganalyze.detectors.base import Context, Detector, named
+from loganalyze.model import DetectorRun, Finding, RunLog, severity_rank
+
+DETECTORS: tuple[Detector, ...] = ()
+
+__all__ = ("DETECTORS", "Context", "Detector", "detect")
+
+
+def detect(
+    run: RunLog,
+    thresholds: Thresholds,
+    *,
+    baseline: RunLog | None = None,
+    off: Collection[str] = (),
+) -> tuple[tuple[Finding, ...], tuple[DetectorRun, ...]]:
+    """Run every detector on a run.
+
+    Returns findings in the order of their steps, with ids `<code>-<n>`, and one DetectorRun for
+    each detector, in the order of DETECTORS. off: names of detectors not to run.
+    """
+    context = Context(run=run, thresholds=thresholds, profile=thresholds.profile, baseline=baseline)
+    found: list[Finding] = []
+    states: list[DetectorRun] = []
+    for detector in DETECTORS:
+        missing = detector.missing(context)
+        if detector.name in off:
+            states.append(DetectorRun(detector=detector.name, status="off"))
+        elif missing:
+            states.append(DetectorRun(detector=detector.name, status="skipped", missing=missing))
+        else:
+            found.extend(detector.run(context))
+            states.append(DetectorRun(detector=detector.name, status="ran"))
+    return _numbered(found), tuple(states)
+
+
+def _numbered(found: list[Finding]) -> tuple[Finding, ...]:
+    counts: dict[str, int] = {}
+    out = []
+    for item in sorted(found, key=_order):
+        counts[item.code] = counts.get(item.code, 0) + 1
+        out.append(named(item, counts[item.code]))
+    return tuple(out)
+
+
+def _order(item: Finding) -> tuple[object, ...]:
+    """Segment, step, severity, code, rank, metric: the same findings always sort alike."""
+    return (
+        -1 if item.segment is None else item.segment,
+        -1 if item.step_first is None else item.step_first,
+        -severity_rank(item.severity),
+        item.code,
+        -1 if item.rank is None else item.rank,
+        item.metric or "",
+        -1 if item.step_last is None else item.step_last,
+    )

@@ -1,0 +1,127 @@
+"""What a detector is, and the few helpers that all families use to state a finding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from loganalyze.config import Thresholds, kinds
+from loganalyze.model import Evidence, Finding, RunLog, Severity, Threshold
+from loganalyze.tracks import Track, row_ref, tracks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """All that a detector may look at. baseline: a healthy run to compare with, if given."""
+
+    run: RunLog
+    thresholds: Thresholds
+    profile: str
+    baseline: RunLog | None = None
+
+    def tracks(self, metric: str) -> tuple[Track, ...]:
+        """Tracks of one metric of the run; empty where it was not logged."""
+        return tracks(self.run, metric)
+
+    def has(self, metric: str) -> bool:
+        """Whether the log carries at least one number of that metric."""
+        frame = self.run.readings
+        return metric in frame.columns and frame[metric].null_count() < frame.height
+
+    def events(self, *wanted: str) -> pl.DataFrame:
+        """The events of these kinds, in the order logged."""
+        return self.run.events.filter(pl.col("kind").is_in(wanted))
+
+    def value(self, name: str) -> float:
+        """The number of a threshold."""
+        return self.thresholds.value(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detector:
+    """One detector: what it can find, what it needs, and the function that looks.
+
+    needs: groups of metrics; of each group at least one must be in the log. `event:<kind>` in a
+    group stands for at least one event of that kind. run: findings with id "" (detect names them).
+    """
+
+    name: str
+    kinds: tuple[str, ...]
+    needs: tuple[tuple[str, ...], ...]
+    run: Callable[[Context], list[Finding]]
+
+    def missing(self, context: Context) -> tuple[str, ...]:
+        """The groups that the log does not satisfy, each as `a|b`."""
+        return tuple("|".join(group) for group in self.needs if not _any(context, group))
+
+
+def _any(context: Context, group: Sequence[str]) -> bool:
+    return any(
+        context.events(name.removeprefix("event:")).height > 0
+        if name.startswith("event:")
+        else context.has(name)
+        for name in group
+    )
+
+
+def finding(
+    kind: str,
+    severity: Severity,
+    *,
+    track: Track | None = None,
+    first: int | None = None,
+    last: int | None = None,
+    peak: int | None = None,
+    statistics: Mapping[str, float | int | str | None] | None = None,
+    threshold: Threshold | None = None,
+    rules: tuple[Threshold, ...] = (),
+    evidence: tuple[Evidence, ...] = (),
+    metric: str | None = None,
+) -> Finding:
+    """A finding of a kind of kinds.toml; steps as logged; rank and segment from the track."""
+    return Finding(
+        id="",
+        code=kinds()[kind].code,
+        kind=kind,
+        metric=metric if metric is not None else (track.metric if track else None),
+        severity=severity,
+        step_first=first,
+        step_last=last,
+        step_peak=peak,
+        rank=track.rank if track else None,
+        segment=track.segment if track else None,
+        statistics=_plain(statistics or {}),
+        threshold=threshold,
+        rules=rules,
+        evidence=evidence,
+    )
+
+
+def _plain(
+    statistics: Mapping[str, float | int | str | None],
+) -> dict[str, float | int | str | None]:
+    """Numpy scalars become Python numbers, so that every writer can take them."""
+    return {
+        key: value.item() if hasattr(value, "item") else value for key, value in statistics.items()
+    }
+
+
+def point(
+    context: Context, track: Track, at: int, label: str, *, unit: str = "", expected: str = ""
+) -> Evidence:
+    """The observed value of point `at` of a track, with the log line it stands in."""
+    return Evidence(
+        label=label,
+        step=int(track.steps[at]),
+        value=float(track.values[at]),
+        unit=unit,
+        expected=expected,
+        ref=row_ref(context.run, int(track.rows[at])),
+    )
+
+
+def named(found: Finding, number: int) -> Finding:
+    """The finding with its id `<code>-<number>`."""
+    return replace(found, id=f"{found.code}-{number}")
