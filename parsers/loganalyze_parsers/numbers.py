@@ -6,7 +6,10 @@ import math
 import re
 
 #: A number in running text: sign, thousands commas, exponent, or one of the non-finite words.
-NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
+NUMBER = (
+    r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:[eE][-+]?\d+)?|"
+    r"\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
+)
 _NUMBER = re.compile(NUMBER)
 _MISSING = frozenset({"", "-", "none", "null", "n/a", "[n/a]", "no log", "[not supported]"})
 

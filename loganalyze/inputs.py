@@ -1,0 +1,123 @@
+"""Finds the input files behind the paths a user gave, and says which belong to one run."""
+
+from __future__ import annotations
+
+import glob
+import re
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copyfileobj
+
+from loganalyze.errors import UnreadableInput, UsageError
+
+_RANK = re.compile(
+    r"(?:^|[._-])(?:global_?)?(?:rank|r|proc|worker|node|default)[_-]?(\d+)(?=$|[._-])"
+)
+_STREAM = re.compile(r"(?:^|[._-])(?:stdout|stderr|out|err|log|console|output)(?=$|[._-])")
+_ROTATED = re.compile(r"\.\d{1,3}$")
+_SUFFIXES = (
+    ".gz", ".zst", ".xz", ".bz2", ".out", ".err", ".log", ".txt", ".o", ".e", ".stdout", ".stderr",
+)  # fmt: skip
+#: Files beside logs that are no logs; looked at only when they are named themselves.
+_SKIPPED_SUFFIXES = frozenset({
+    ".toml", ".md", ".py", ".sh", ".png", ".html", ".pt", ".pth", ".bin", ".safetensors", ".npy",
+    ".npz", ".idx", ".so", ".pyc", ".whl", ".zip", ".tar",
+})  # fmt: skip
+_MAX_FILES = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Inputs of one run: a name for it, its files in order, and why they were put together."""
+
+    name: str
+    paths: tuple[Path, ...]
+    reason: str
+
+
+def expand(arguments: Sequence[str]) -> tuple[Path, ...]:
+    """Files and run directories behind the arguments: paths, folders, globs, `-` for stdin.
+
+    Raises UsageError for a path that does not exist, UnreadableInput where a folder holds nothing.
+    """
+    found: dict[Path, None] = {}
+    for argument in arguments:
+        found.update(dict.fromkeys(_expand_one(argument)))
+    return tuple(found)
+
+
+def _expand_one(argument: str) -> Iterable[Path]:
+    if argument == "-":
+        return [_spooled_stdin()]
+    path = Path(argument)
+    if path.is_file() or (path / "run.json").is_file():
+        return [path]
+    if path.is_dir():
+        return _files_below(path)
+    matches = sorted(glob.glob(argument, recursive=True))
+    if matches:
+        return [file for match in matches for file in _expand_one(match)]
+    if path.exists():
+        raise UsageError(f"{argument}: neither a file nor a folder")
+    raise UsageError(f"{argument}: no such file or folder", hint="check the path")
+
+
+def _files_below(folder: Path) -> list[Path]:
+    files = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.suffix not in _SKIPPED_SUFFIXES and not _hidden(path, folder)
+    ]
+    if not files:
+        raise UnreadableInput(
+            f"{folder}: the folder holds no file that could be a log",
+            hint="name the log itself; `loganalyze formats` lists what can be read",
+        )
+    return files[:_MAX_FILES]
+
+
+def _hidden(path: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+
+
+def _spooled_stdin() -> Path:
+    """Standard input, copied to a file: evidence needs a place that can be read again."""
+    folder = Path(tempfile.mkdtemp(prefix="loganalyze-"))
+    path = folder / "stdin"
+    with path.open("wb") as file:
+        copyfileobj(sys.stdin.buffer, file)
+    return path
+
+
+def group(paths: Sequence[Path]) -> tuple[Group, ...]:
+    """Files that are plainly parts of one run, by their names: ranks, streams, rotations."""
+    by_key: dict[tuple[Path, str], list[Path]] = {}
+    for path in paths:
+        by_key.setdefault((path.parent, stem(path)), []).append(path)
+    groups = []
+    for (_, name), members in sorted(by_key.items()):
+        reason = "one file" if len(members) == 1 else "names differ only by rank, stream or part"
+        groups.append(Group(name or members[0].name, tuple(sorted(members)), reason))
+    return tuple(groups)
+
+
+def stem(path: Path) -> str:
+    """The name without what tells parts of one run apart.
+
+    >>> stem(Path("slurm-77.err")), stem(Path("train_rank_3.log.gz")), stem(Path("a.log.2"))
+    ('slurm-77', 'train', 'a')
+    """
+    name = _ROTATED.sub("", path.name) if not path.suffix[1:].isalpha() else path.name
+    while name.endswith(_SUFFIXES):
+        name = name[: name.rindex(".")]
+    name = _RANK.sub("", name)
+    return _STREAM.sub("", name) or name
+
+
+def rank_of(path: Path) -> int | None:
+    """The rank that a file's name says, e.g. 3 for `train_rank_3.log`."""
+    match = _RANK.search(path.name)
+    return int(match[1]) if match else None

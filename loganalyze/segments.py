@@ -1,0 +1,189 @@
+"""Cuts a run's rows into segments: where the step goes back, and what that step back means.
+
+A step back is a resume (the run went on from a checkpoint), a fresh run in the same file, or
+one of several streams that write into one file at the same time (parallel).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from loganalyze.model import Relation, Segment
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+#: More step backs than this share of the rows: streams are interleaved, not restarted.
+_INTERLEAVED_SHARE = 0.05
+_INTERLEAVED_MIN = 4
+_MAX_STREAMS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Segment of every row (-1 where the row has no step) and what the segments are."""
+
+    labels: IntArray
+    segments: tuple[Segment, ...]
+
+
+def cut_segments(readings: pl.DataFrame, loads: pl.DataFrame, main: BoolArray) -> Cut:
+    """Segments of a run's rows in the order they were written.
+
+    readings: columns step, rank, source, offset. main: which rows are a training step's record;
+    they alone decide, other rows (memory, timers, validation) follow the record before them.
+    loads: source, offset, step of every checkpoint load and fresh start, in order. Ranks are cut
+    apart and numbered alike.
+    """
+    labels = np.full(len(readings), -1, dtype=np.int64)
+    if not main.any():
+        return Cut(labels, ())
+    parallel = False
+    ranks = readings["rank"].fill_null(-1).to_numpy()
+    steps = readings["step"].fill_null(-1).to_numpy().astype(np.int64)
+    borders = _borders(readings, loads)
+    for rank in np.unique(ranks[main]):
+        rows = np.flatnonzero((ranks == rank) & main)
+        part, mixed = _cut_stream(steps[rows], borders[rows])
+        labels[rows] = part
+        parallel = parallel or mixed
+    leader = _leader(ranks, main)
+    segments = _describe(
+        steps[leader], labels[leader], parallel, _load_labels(readings, loads, labels)
+    )
+    labels = np.minimum(_followed(labels, readings["source"].to_numpy()), len(segments) - 1)
+    return Cut(labels, segments)
+
+
+def _leader(ranks: IntArray, main: BoolArray) -> IntArray:
+    """Rows of the rank with the most records (the lowest of equals)."""
+    names, counts = np.unique(ranks[main], return_counts=True)
+    return np.flatnonzero((ranks == names[int(counts.argmax())]) & main)
+
+
+def _followed(labels: IntArray, sources: IntArray) -> IntArray:
+    """Rows without a label get the one before them in the same input, else the one after."""
+    filled = labels.copy()
+    for source in np.unique(sources):
+        rows = np.flatnonzero(sources == source)
+        known = np.flatnonzero(labels[rows] >= 0)
+        if not len(known):
+            filled[rows] = 0
+            continue
+        at = np.clip(np.searchsorted(known, np.arange(len(rows)), side="right") - 1, 0, None)
+        filled[rows] = labels[rows[known[at]]]
+    return filled
+
+
+def _borders(readings: pl.DataFrame, loads: pl.DataFrame) -> IntArray:
+    """How many loads stand before each row; a change marks a possible start of a segment."""
+    if not len(loads):
+        return np.zeros(len(readings), dtype=np.int64)
+    key = _place(readings)
+    return np.searchsorted(np.sort(_place(loads)), key).astype(np.int64)
+
+
+def _place(frame: pl.DataFrame) -> npt.NDArray[np.float64]:
+    """Source and offset in one sortable number (offsets stay below 2**40)."""
+    return frame["source"].to_numpy() * float(2**40) + frame["offset"].to_numpy()
+
+
+def _cut_stream(steps: IntArray, borders: IntArray) -> tuple[IntArray, bool]:
+    """Segment label of each row of one rank, and whether streams are interleaved."""
+    back = np.flatnonzero(np.diff(steps) < 0)
+    if len(back) >= _INTERLEAVED_MIN and len(back) > _INTERLEAVED_SHARE * len(steps):
+        streams = _interleaved(steps)
+        if streams is not None:
+            return streams, True
+    new = np.zeros(len(steps), dtype=np.int64)
+    new[back + 1] = 1
+    resumed = (np.diff(borders) > 0) & (np.diff(steps) >= 0)
+    new[1:][resumed] = 1
+    return np.cumsum(new), False
+
+
+def _interleaved(steps: IntArray) -> IntArray | None:
+    """Rows dealt out to streams that each go forward; None if that needs too many streams.
+
+    A row goes to the stream whose last step it follows most closely.
+    """
+    last: list[int] = []
+    labels = np.empty(len(steps), dtype=np.int64)
+    for row, step in enumerate(steps.tolist()):
+        fits = [(step - end, index) for index, end in enumerate(last) if end <= step]
+        if fits:
+            gap, index = min(fits)
+            last[index] = step
+        else:
+            index = len(last)
+            last.append(step)
+        if len(last) > _MAX_STREAMS:
+            return None
+        labels[row] = index
+    counts = np.bincount(labels)
+    return labels if counts.min() >= 3 else None
+
+
+def _load_labels(readings: pl.DataFrame, loads: pl.DataFrame, labels: IntArray) -> dict[int, int]:
+    """Segment index -> step of the checkpoint that was loaded right before its first row."""
+    found: dict[int, int] = {}
+    if not len(loads) or not len(readings):
+        return found
+    place = _place(readings)
+    for where, step in zip(_place(loads), loads["step"].to_list(), strict=True):
+        after = np.flatnonzero((place >= where) & (labels >= 0))
+        if len(after):
+            found[int(labels[after[0]])] = -1 if step is None else int(step)
+    return found
+
+
+def _describe(
+    steps: IntArray, labels: IntArray, parallel: bool, loaded: dict[int, int]
+) -> tuple[Segment, ...]:
+    segments: list[Segment] = []
+    for index in range(int(labels.max(initial=-1)) + 1):
+        own = steps[labels == index]
+        relation, reason = _relation(index, own, segments, parallel, loaded)
+        segments.append(
+            Segment(
+                index=index,
+                first=int(own.min()),
+                last=int(own.max()),
+                count=len(np.unique(own)),
+                relation=relation,
+                superseded_steps=_superseded(relation, own, steps[labels == index - 1]),
+                reason=reason,
+            )
+        )
+    return tuple(segments)
+
+
+def _relation(
+    index: int, own: IntArray, before: Iterable[Segment], parallel: bool, loaded: dict[int, int]
+) -> tuple[Relation, str]:
+    if index == 0:
+        return "start", "first rows of the run"
+    if parallel:
+        return "parallel", "steps alternate between several counters"
+    first = int(own.min())
+    step = loaded.get(index)
+    if step is not None and step > 0:
+        return "resume", f"a checkpoint of step {step} was loaded"
+    gaps = np.diff(np.unique(own))
+    interval = int(np.median(gaps)) if len(gaps) else 1
+    if first <= max(1, interval):
+        return "fresh", f"steps begin again at {first} and no checkpoint was loaded"
+    if first > max(segment.last for segment in before):
+        return "resume", "a new start of the trainer, steps go on"
+    return "resume", f"steps go back to {first}"
+
+
+def _superseded(relation: Relation, own: IntArray, before: IntArray) -> int:
+    if relation != "resume":
+        return 0
+    return int(np.sum(np.unique(before) >= own.min()))

@@ -1,0 +1,109 @@
+"""A run on disk: `runs/<run>/` with readings.parquet, events.parquet and run.json.
+
+Plain Parquet, readable by DuckDB, polars and Spark. A run is written beside its place and moved
+there in one rename, so a killed writer leaves either the old run or the new one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from loganalyze.errors import OutputError, StoreError
+from loganalyze.model import Account, LineRef, Problem, RunLog, RunMeta, Segment, Source
+
+SCHEMA = "loganalyze.run/1"
+_META = "run.json"
+
+
+def is_run(path: Path) -> bool:
+    """Whether a path is a run directory of ours."""
+    return (path / _META).is_file()
+
+
+def write_run(run: RunLog, store: Path) -> Path:
+    """Write a run below the store; returns its directory. Raises OutputError."""
+    place = store / run.meta.id
+    try:
+        store.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=store, prefix=f".{run.meta.id}.") as made:
+            fresh = Path(made) / "run"
+            fresh.mkdir()
+            run.readings.write_parquet(fresh / "readings.parquet", compression="zstd")
+            run.events.write_parquet(fresh / "events.parquet", compression="zstd")
+            (fresh / _META).write_text(_dump(run), encoding="utf-8")
+            _swap(fresh, place)
+    except OSError as error:
+        raise OutputError(
+            f"{place}: cannot be written ({error.strerror or error})",
+            hint="choose another folder with --store",
+        ) from error
+    return place
+
+
+def _swap(fresh: Path, place: Path) -> None:
+    if place.exists():
+        old = fresh.parent / "old"
+        os.rename(place, old)
+        os.rename(fresh, place)
+        shutil.rmtree(old)
+    else:
+        os.rename(fresh, place)
+
+
+def _dump(run: RunLog) -> str:
+    document = {
+        "schema": SCHEMA,
+        "meta": asdict(run.meta),
+        "problems": [asdict(problem) for problem in run.problems],
+        "sources": [asdict(source) for source in run.sources],
+    }
+    return json.dumps(document, ensure_ascii=False, indent=1, sort_keys=True, default=dict) + "\n"
+
+
+def read_run(place: Path) -> RunLog:
+    """The run of a directory. Raises StoreError where it is missing, damaged or too new."""
+    try:
+        document = json.loads((place / _META).read_text(encoding="utf-8"))
+        if document.get("schema") != SCHEMA:
+            raise StoreError(
+                f"{place}: written as {document.get('schema')}, this version reads {SCHEMA}",
+                hint="ingest the logs again",
+            )
+        readings = pl.read_parquet(place / "readings.parquet")
+        events = pl.read_parquet(place / "events.parquet")
+        return RunLog(
+            meta=_meta(document["meta"]),
+            readings=readings,
+            events=events,
+            problems=tuple(_problem(entry) for entry in document["problems"]),
+            sources=tuple(_source(entry) for entry in document["sources"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError) as error:
+        raise StoreError(
+            f"{place}: not a readable run directory ({error})", hint="ingest the logs again"
+        ) from error
+
+
+def _meta(entry: Mapping[str, Any]) -> RunMeta:
+    segments = tuple(Segment(**segment) for segment in entry["segments"])
+    return RunMeta(**{**entry, "segments": segments})
+
+
+def _problem(entry: Mapping[str, Any]) -> Problem:
+    ref = entry["ref"]
+    return Problem(**{**entry, "ref": LineRef(**ref) if ref else None})
+
+
+def _source(entry: Mapping[str, Any]) -> Source:
+    account = entry["account"]
+    samples = tuple(account["unknown_samples"])
+    return Source(**{**entry, "account": Account(**{**account, "unknown_samples": samples})})
