@@ -1,4 +1,4 @@
-"""Batches of a run's inputs -> one RunLog: rows joined, placeholders out, steps and segments set."""
+"""Batches of one run -> RunLog: rows joined, placeholders out, steps and segments set."""
 
 from __future__ import annotations
 

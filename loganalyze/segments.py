@@ -117,7 +117,7 @@ def _interleaved(steps: IntArray) -> IntArray | None:
     for row, step in enumerate(steps.tolist()):
         fits = [(step - end, index) for index, end in enumerate(last) if end <= step]
         if fits:
-            gap, index = min(fits)
+            index = min(fits)[1]
             last[index] = step
         else:
             index = len(last)

@@ -1,0 +1,69 @@
+"""The command line. Stages are imported inside their command, so that --help loads none."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+from loganalyze import __version__
+from loganalyze.errors import LoganalyzeError
+
+#: Command name -> module of loganalyze.commands that defines `command`; in the order of --help.
+COMMANDS = {
+    "diagnose": "diagnose",
+    "ingest": "ingest",
+    "explain": "explain",
+    "rules": "rules",
+    "formats": "formats",
+}
+
+
+class _Lazy(click.Group):
+    """Imports a command's module only when that command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"loganalyze.commands.{COMMANDS[cmd_name]}")
+        command: click.Command = module.command
+        return command
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="loganalyze")
+def cli() -> None:
+    """Find out what went wrong in an LLM training run, from what lies on disk.
+
+    \b
+    loganalyze diagnose train.log           text diagnosis, and reports/<run>.html
+    loganalyze ingest train.log             normalise into runs/<run>/ (Parquet)
+    loganalyze explain LA102                what a finding means and how it is decided
+    """
+
+
+def main() -> None:
+    """Run the command line; known errors become one line and their exit code."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = 2
+    except click.Abort:
+        code = 130
+    except LoganalyzeError as error:
+        _complain(error)
+        code = error.exit_code
+    except BrokenPipeError:
+        sys.stderr.close()
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(error: LoganalyzeError) -> None:
+    hint = f"\n  {error.hint}" if error.hint else ""
+    click.echo(f"loganalyze: {error.message}{hint}", err=True)

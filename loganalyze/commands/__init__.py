@@ -1,0 +1,1 @@
+"""One module a command; each defines `command` and imports the stages it needs inside."""

@@ -1,0 +1,85 @@
+"""`loganalyze diagnose`: logs or runs in, a diagnosis out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from loganalyze.commands import options
+from loganalyze.commands.progress import byte_progress
+
+if TYPE_CHECKING:
+    from loganalyze.model import Report
+    from loganalyze.pipeline import Judging
+
+
+@click.command("diagnose")
+@options.paths
+@options.output
+@options.format_
+@options.fail_on
+@options.select
+@options.ignore
+@options.thresholds
+@options.set_
+@options.profile
+@options.lang
+@options.quiet
+@options.no_progress
+def command(
+    paths: tuple[str, ...], output: str, format_: str, fail_on: str, select: tuple[str, ...],
+    ignore: tuple[str, ...], thresholds: Path | None, settings: tuple[str, ...], profile: str,
+    lang: str | None, quiet: bool, no_progress: bool,
+) -> int:  # fmt: skip
+    """Say what went wrong first, what followed, why, and what to do.
+
+    PATH is a log, a folder, a glob, a run directory of `ingest`, or - for standard input.
+
+    \b
+    loganalyze diagnose slurm-77.out
+    loganalyze diagnose runs/slurm-77 --format json -o -
+    """
+    from loganalyze.pipeline import Judging
+
+    judging = Judging(
+        profile=profile, thresholds=thresholds, settings=settings, select=select, ignore=ignore
+    )
+    report = _report(paths, judging, not (quiet or no_progress))
+    language = options.language(lang)
+    written = _write(report, output, language)
+    _print(report, format_, language, written)
+    return _exit_code(report, fail_on)
+
+
+def _report(paths: tuple[str, ...], judging: Judging, shown: bool) -> Report:
+    from loganalyze.ingest import total_bytes
+    from loganalyze.pipeline import report_on
+
+    with byte_progress(total_bytes(paths) if shown else 0, shown) as progress:
+        return report_on(paths, judging, progress=progress)
+
+
+def _write(report: Report, output: str, lang: str) -> tuple[Path, ...]:
+    if output == "-" or not report.diagnoses:
+        return ()
+    from loganalyze.report import write_files
+
+    return tuple(write_files(report, Path(output), lang))
+
+
+def _print(report: Report, format_: str, lang: str, written: tuple[Path, ...]) -> None:
+    from loganalyze.report import render
+
+    click.echo(render(report, format_, lang, written=written), nl=False)
+
+
+def _exit_code(report: Report, fail_on: str) -> int:
+    """The contract of DESIGN: 1 at or above --fail-on, 3 where no metric was found, else 0."""
+    from loganalyze.config import fail_rank
+    from loganalyze.pipeline import has_metrics, worst_rank
+
+    if worst_rank(report) >= fail_rank(fail_on):
+        return 1
+    return 0 if has_metrics(report) else 3

@@ -1,0 +1,66 @@
+"""`loganalyze ingest`: raw logs into runs/<run>/."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from loganalyze.commands import options
+from loganalyze.commands.progress import byte_progress
+
+if TYPE_CHECKING:
+    from loganalyze.model import RunLog, Source
+
+
+@click.command("ingest")
+@options.paths
+@options.store
+@options.quiet
+@options.no_progress
+def command(paths: tuple[str, ...], store: Path, quiet: bool, no_progress: bool) -> int:
+    """Normalise logs into Parquet: one row per log line that carried numbers.
+
+    \b
+    loganalyze ingest slurm-77.out slurm-77.err
+    """
+    from loganalyze.ingest import ingest, total_bytes
+    from loganalyze.store import write_run
+
+    with byte_progress(total_bytes(paths), not (quiet or no_progress)) as progress:
+        made = ingest(paths, progress=progress)
+    for run in made.runs:
+        place = write_run(run, store)
+        if not quiet:
+            click.echo(_summary(run, place))
+    for source in made.unread:
+        click.echo(f"{source.path}: nothing could be read from it", err=True)
+    return 0 if any(_has_metrics(run) for run in made.runs) else 3
+
+
+def _has_metrics(run: RunLog) -> bool:
+    return len(run.readings) > 0
+
+
+def _summary(run: RunLog, place: Path) -> str:
+    meta = run.meta
+    head = f"{meta.id}: {meta.framework or 'unknown trainer'}, {len(run.readings)} rows"
+    lines = [f"{head} -> {place}", f"  grouped: {meta.grouping}"]
+    for segment in meta.segments:
+        again = f", {segment.superseded_steps} steps run again" if segment.superseded_steps else ""
+        lines.append(
+            f"  segment {segment.index}: steps {segment.first}-{segment.last}, "
+            f"{segment.relation}{again} ({segment.reason})"
+        )
+    lines.extend(_account(source) for source in run.sources)
+    lines.extend(f"  note: {problem.message}" for problem in run.problems)
+    return "\n".join(lines)
+
+
+def _account(source: Source) -> str:
+    account = source.account
+    return (
+        f"  {source.path}: {account.lines} lines = {account.read} read + "
+        f"{account.ignored_total} ignored + {account.unknown} unknown"
+    )

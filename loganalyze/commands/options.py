@@ -1,0 +1,63 @@
+"""Options that mean the same in every command that has them."""
+
+from __future__ import annotations
+
+import locale
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+paths = click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+store = click.option(
+    "--store", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"),
+    show_default=True, help="Folder of the normalised runs.",
+)  # fmt: skip
+output = click.option(
+    "-o", "--output", default="reports", show_default=True, metavar="DIR",
+    help="Folder for the report files; - for none.",
+)  # fmt: skip
+format_ = click.option(
+    "--format", "format_", default="text", show_default=True,
+    type=click.Choice(["text", "json", "html", "markdown", "sarif", "junit", "github"]),
+    help="What goes to standard output.",
+)  # fmt: skip
+fail_on = click.option(
+    "--fail-on", default="never", show_default=True,
+    type=click.Choice(["critical", "warning", "info", "never"]),
+    help="Exit with 1 if a finding is at least this severe.",
+)  # fmt: skip
+select = click.option("--select", multiple=True, metavar="CODE", help="Only these findings.")
+ignore = click.option("--ignore", multiple=True, metavar="CODE", help="Not these findings.")
+thresholds = click.option(
+    "--thresholds", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    help="TOML file with your own thresholds.",
+)  # fmt: skip
+set_ = click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="One threshold, e.g. "
+    "loss_spike.z_warning=8.",
+)  # fmt: skip
+profile = click.option(
+    "--profile", default="auto", show_default=True,
+    type=click.Choice(["auto", "pretrain", "sft", "rl"]), help="Kind of training.",
+)  # fmt: skip
+lang = click.option(
+    "--lang", type=click.Choice(["en", "zh"]), default=None,
+    help="Language of the texts; the default follows the locale.",
+)  # fmt: skip
+quiet = click.option("-q", "--quiet", is_flag=True, help="No progress, no notes.")
+no_progress = click.option("--no-progress", is_flag=True, help="No progress bar.")
+force = click.option("--force", is_flag=True, help="Overwrite what is there.")
+
+
+def language(chosen: str | None) -> str:
+    """The language asked for, or the one of the locale (Chinese or else English)."""
+    if chosen:
+        return chosen
+    names = [os.environ.get(name, "") for name in ("LC_ALL", "LC_MESSAGES", "LANG")]
+    found = next((name for name in names if name), "") or (locale.getlocale()[0] or "")
+    return "zh" if found.lower().startswith(("zh", "chinese")) else "en"

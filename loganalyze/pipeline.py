@@ -1,0 +1,71 @@
+"""From paths to a Report: ingest, detect, diagnose; what every command that judges runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from loganalyze import __version__
+from loganalyze.config import load_thresholds
+from loganalyze.detectors import detect
+from loganalyze.diagnose import diagnose
+from loganalyze.ingest import Progress, ingest
+from loganalyze.model import Diagnosis, Finding, Report, RunLog, severity_rank
+from loganalyze.profile import choose_profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judging:
+    """How to judge: thresholds, profile and which findings count."""
+
+    profile: str = "auto"
+    thresholds: Path | None = None
+    settings: tuple[str, ...] = ()
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+
+
+def report_on(
+    paths: Sequence[str], judging: Judging, *, progress: Progress | None = None
+) -> Report:
+    """Everything about the runs behind the paths. Raises LoganalyzeError."""
+    load_thresholds("pretrain", judging.thresholds, judging.settings)  # fail before the reading
+    made = ingest(paths, progress=progress)
+    return Report(
+        version=__version__,
+        diagnoses=tuple(judge(run, judging) for run in made.runs),
+        unread=made.unread,
+    )
+
+
+def judge(run: RunLog, judging: Judging) -> Diagnosis:
+    """Detect and diagnose one run."""
+    profile = choose_profile(run)[0] if judging.profile == "auto" else judging.profile
+    thresholds = load_thresholds(profile, judging.thresholds, judging.settings)
+    findings, states = detect(run, thresholds)
+    kept = tuple(finding for finding in findings if _counts(finding, judging))
+    return diagnose(run, kept, states, thresholds)
+
+
+def _counts(finding: Finding, judging: Judging) -> bool:
+    names = (finding.code, finding.kind, finding.id)
+    if judging.select and not any(_matches(names, code) for code in judging.select):
+        return False
+    return not any(_matches(names, code) for code in judging.ignore)
+
+
+def _matches(names: tuple[str, ...], code: str) -> bool:
+    """A code, a kind, a finding's id, or the beginning of a code (LA1 is every loss finding)."""
+    return code in names or (code.upper().startswith("LA") and names[0].startswith(code.upper()))
+
+
+def worst_rank(report: Report) -> int:
+    """Rank of the worst finding of all runs; -1 without any."""
+    ranks = [severity_rank(f.severity) for d in report.diagnoses for f in d.findings]
+    return max(ranks, default=-1)
+
+
+def has_metrics(report: Report) -> bool:
+    """Whether any run has a row of numbers."""
+    return any(len(diagnosis.run.readings) for diagnosis in report.diagnoses)
