@@ -103,9 +103,7 @@ def _plain(
     statistics: Mapping[str, float | int | str | None],
 ) -> dict[str, float | int | str | None]:
     """Numpy scalars become Python numbers, so that every writer can take them."""
-    return {
-        key: value.item() if hasattr(value, "item") else value for key, value in statistics.items()
-    }
+    return {key: getattr(value, "item", lambda v=value: v)() for key, value in statistics.items()}
 
 
 def point(
