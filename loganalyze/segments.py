@@ -22,6 +22,8 @@ BoolArray = npt.NDArray[np.bool_]
 _INTERLEAVED_SHARE = 0.05
 _INTERLEAVED_MIN = 4
 _MAX_STREAMS = 64
+#: Logging intervals that a stream may jump over (lost lines).
+_REACH = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +112,14 @@ def _cut_stream(steps: IntArray, borders: IntArray) -> tuple[IntArray, bool]:
 def _interleaved(steps: IntArray) -> IntArray | None:
     """Rows dealt out to streams that each go forward; None if that needs too many streams.
 
-    A row goes to the stream whose last step it follows most closely.
+    A row goes to the stream whose last step it follows most closely, and to a new one if it
+    follows none within a few logging intervals.
     """
+    reach = _REACH * int(np.median(np.diff(np.unique(steps))))
     last: list[int] = []
     labels = np.empty(len(steps), dtype=np.int64)
     for row, step in enumerate(steps.tolist()):
-        fits = [(step - end, index) for index, end in enumerate(last) if end <= step]
+        fits = [(step - end, index) for index, end in enumerate(last) if 0 <= step - end <= reach]
         if fits:
             index = min(fits)[1]
             last[index] = step

@@ -1,0 +1,75 @@
+"""Where the step goes back: resume, another run in the file, or interleaved streams."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textlogs import megatron_line, run_of
+
+from loganalyze.model import RunLog
+
+
+def log_of(*parts: str | range) -> str:
+    """Lines of steps (ranges) and other lines (strings), in order."""
+    lines: list[str] = []
+    for part in parts:
+        if isinstance(part, str):
+            lines.append(part)
+        else:
+            lines.extend(megatron_line(n, lm_loss=f"{9 - n / 100:.4f}") for n in part)
+    return "\n".join(lines) + "\n"
+
+
+def told(run: RunLog) -> list[tuple[str, int, int, int]]:
+    """Relation, first, last and superseded steps of each segment."""
+    return [(s.relation, s.first, s.last, s.superseded_steps) for s in run.meta.segments]
+
+
+def test_one_run_is_one_segment(tmp_path: Path) -> None:
+    """A run without a step back has one segment that starts it."""
+    assert told(run_of(log_of(range(1, 50)), tmp_path)) == [("start", 1, 49, 0)]
+
+
+def test_resume_counts_the_work_done_twice(tmp_path: Path) -> None:
+    """After a checkpoint load the steps that are run again are counted to the step."""
+    load = "loading checkpoint from /ckpt at iteration 30"
+    run = run_of(log_of(range(1, 51), load, range(31, 71)), tmp_path)
+    assert told(run) == [("start", 1, 50, 0), ("resume", 31, 70, 20)]
+
+
+def test_resume_without_a_step_back(tmp_path: Path) -> None:
+    """A load that goes on exactly where the run stopped still begins a segment."""
+    load = "loading checkpoint from /ckpt at iteration 50"
+    run = run_of(log_of(range(1, 51), load, range(51, 61)), tmp_path)
+    assert told(run) == [("start", 1, 50, 0), ("resume", 51, 60, 0)]
+
+
+def test_another_run_in_the_same_file(tmp_path: Path) -> None:
+    """Steps that begin again at 1 without a checkpoint are another run, no lost work."""
+    run = run_of(log_of(range(1, 21), range(1, 31)), tmp_path)
+    assert told(run) == [("start", 1, 20, 0), ("fresh", 1, 30, 0)]
+
+
+def test_interleaved_streams(tmp_path: Path) -> None:
+    """Two counters that alternate in one file are two parallel segments, each complete."""
+    parts: list[range] = []
+    for n in range(1, 40):
+        parts += [range(n, n + 1), range(500 + n, 501 + n)]
+    run = run_of(log_of(*parts), tmp_path)
+    assert told(run) == [("start", 1, 39, 0), ("parallel", 501, 539, 0)]
+
+
+def test_events_take_the_step_before_them(tmp_path: Path) -> None:
+    """An event without a step gets the step and segment of the last row before it."""
+    text = log_of(range(1, 6), "loading checkpoint from /ckpt", range(3, 6))
+    run = run_of(text, tmp_path)
+    assert run.events.select("kind", "step", "segment").row(0) == ("checkpoint_load", 5, 0)
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_line_endings_do_not_matter(ending: str, tmp_path: Path) -> None:
+    """Windows line endings give the same rows."""
+    text = log_of(range(1, 30)).replace("\n", ending)
+    run = run_of(text, tmp_path)
+    assert run.readings["step"].to_list() == list(range(1, 30))

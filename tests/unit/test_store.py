@@ -1,0 +1,75 @@
+"""Runs on disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from textlogs import megatron_line, run_of
+
+from loganalyze.errors import OutputError, StoreError
+from loganalyze.ingest import ingest
+from loganalyze.model import RunLog
+from loganalyze.store import read_run, write_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunLog:
+    """A small run with an event, a placeholder and an unknown line."""
+    lines = [megatron_line(n, lm_loss=f"{3.0 + n}", grad_norm="0.000") for n in range(1, 4)]
+    lines += ["saving checkpoint at iteration 3 to /c in torch format", "who knows"]
+    return run_of("\n".join(lines), tmp_path)
+
+
+def test_round_trip(run: RunLog, tmp_path: Path) -> None:
+    """What is written is read again, to the last field."""
+    again = read_run(write_run(run, tmp_path / "runs"))
+    assert again.readings.equals(run.readings)
+    assert again.events.equals(run.events)
+    assert (again.meta, again.problems, again.sources) == (run.meta, run.problems, run.sources)
+
+
+def test_writing_twice_is_writing_once(run: RunLog, tmp_path: Path) -> None:
+    """A second write of the same run leaves the same bytes and no litter."""
+    store = tmp_path / "runs"
+    first = {p.name: p.read_bytes() for p in write_run(run, store).iterdir()}
+    second = {p.name: p.read_bytes() for p in write_run(run, store).iterdir()}
+    assert first == second
+    assert [p.name for p in store.iterdir()] == [run.meta.id]
+
+
+def test_plain_parquet(run: RunLog, tmp_path: Path) -> None:
+    """The readings are plain Parquet with one row per line that carried numbers."""
+    place = write_run(run, tmp_path / "runs")
+    frame = pl.read_parquet(place / "readings.parquet")
+    assert frame.columns[:8] == [
+        "step", "segment", "rank", "wall_s", "source", "line", "offset", "length",
+    ]  # fmt: skip
+    assert frame["loss"].to_list() == [4.0, 5.0, 6.0]
+
+
+def test_a_run_directory_is_an_input(run: RunLog, tmp_path: Path) -> None:
+    """A stored run is opened instead of being read as a log."""
+    place = write_run(run, tmp_path / "runs")
+    assert ingest([str(place)]).runs[0].meta == run.meta
+
+
+def test_damage_is_told(run: RunLog, tmp_path: Path) -> None:
+    """A damaged or newer run directory gives a clear error."""
+    place = write_run(run, tmp_path / "runs")
+    document = json.loads((place / "run.json").read_text())
+    (place / "run.json").write_text(json.dumps({**document, "schema": "loganalyze.run/99"}))
+    with pytest.raises(StoreError, match="run/99"):
+        read_run(place)
+    (place / "run.json").write_text("{")
+    with pytest.raises(StoreError, match="not a readable run directory"):
+        read_run(place)
+
+
+def test_unwritable_store(run: RunLog, tmp_path: Path) -> None:
+    """A store that cannot be made is one clear error."""
+    (tmp_path / "runs").write_text("a file stands here")
+    with pytest.raises(OutputError, match="cannot be written"):
+        write_run(run, tmp_path / "runs")
