@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from loganalyze.model import Batch
-from loganalyze_parsers import golden_values, megatron
+from loganalyze_parsers import deepspeed, golden_values, megatron
 from loganalyze_parsers.api import Dialect, Head, Parser
 from loganalyze_parsers.blocks import open_bytes
 from loganalyze_parsers.textlog import parse_text
 
 #: Lines are offered in this order; the first dialect that takes numbers from a line owns them.
-DIALECTS: tuple[Dialect, ...] = (megatron.DIALECT,)
+DIALECTS: tuple[Dialect, ...] = (deepspeed.DIALECT, megatron.DIALECT)
 
 
 def _ignore_rule(text: str) -> str | None:

@@ -75,7 +75,9 @@ class Reader(Protocol):
     block): it is then offered every line first, markers or not.
     """
 
-    open: bool
+    @property
+    def open(self) -> bool:
+        """Whether the next line may belong to what began above."""
 
     def feed(self, line: Line) -> Taken | None:
         """What the line holds; None if it is not of this dialect."""

@@ -1,0 +1,117 @@
+"""DeepSpeed v0.2 to today: one dialect over engine, timers, scaler, memory, chat and reports.
+
+The envelope `[time] [LEVEL] [file.py:line:function] [Rank N]` is shared with other libraries, so
+lines are known by what they say, never by line numbers of DeepSpeed's source.
+
+>>> from loganalyze.model import LineRef
+>>> reader = DeepSpeedReader()
+>>> text = "[INFO] [x.py:1:log_dist] [Rank 0] step=40, skipped=3, lr=[1.5e-05], mom=[(0.9, 0.95)]"
+>>> line = Line(text=text, ref=LineRef(source=0, line=1, offset=0, length=len(text)))
+>>> row = reader.feed(line).readings[0]
+>>> row.step, row.values["lr"], row.values["skipped_steps"]
+(40, 1.5e-05, 3.0)
+
+Since v0.17.6 the logger is silent below WARNING and steps_per_print is off by default since
+v0.15.2: a run may use DeepSpeed and print none of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from loganalyze_parsers import tqdm_bar
+from loganalyze_parsers.api import Dialect, Line, Taken
+from loganalyze_parsers.deepspeed_chat import take_chat
+from loganalyze_parsers.deepspeed_life import take_life
+from loganalyze_parsers.deepspeed_memory import take_memory
+from loganalyze_parsers.deepspeed_progress import (
+    take_pipeline,
+    take_progress,
+    take_throughput,
+    take_timers,
+)
+from loganalyze_parsers.deepspeed_reports import Reports
+from loganalyze_parsers.deepspeed_scale import take_scale
+from loganalyze_parsers.deepspeed_state import State
+
+_Take = Callable[[Line, State], Taken | None]
+
+#: Words of a line -> who reads it. Tried in this order; a line may have several of the words.
+_ROUTES: tuple[tuple[tuple[str, ...], _Take], ...] = (
+    (("skipped=",), take_progress),
+    (("SamplesPerSec=", "vm %:"), take_throughput),
+    (("samples/sec: ",), take_pipeline),
+    (("time (ms) | ",), take_timers),
+    (
+        ("OVERFLOW!", "loss scale", "Grad overflow", "grad overflow", "Overflow detected",
+         "hysteresis"),
+        take_scale,
+    ),
+    (
+        ("Max_MA", "CPU Virtual Memory:", "see_memory_usage", "MEMSTATS", "cache flushes"),
+        take_memory,
+    ),
+    (
+        ("ppo_ep:", "average reward score", "E2E latency", "ppl: ", "chosen_last_scores",
+         "Beginning of Epoch", "***** Evaluating", " with loss ", "Model Parameters: "),
+        take_chat,
+    ),
+    (("[INFO] [", "[WARNING] [", "[ERROR] [", "[DEBUG] [", "[Torch] "), take_life),
+)  # fmt: skip
+_REPORT_MARKERS = ("comm op: ", "Comm. Op", "Flops Profiler", "Profile Summary")
+_MEGATRON_MARKERS = ("Megatron", "megatron")
+
+
+class DeepSpeedReader:
+    """One input's state."""
+
+    def __init__(self) -> None:
+        """Nothing seen."""
+        self._state = State()
+        self._reports = Reports()
+
+    @property
+    def open(self) -> bool:
+        """Whether a report is open whose rows have no mark of their own."""
+        return bool(self._reports.kind)
+
+    def feed(self, line: Line) -> Taken | None:
+        """Readings, events, or None for a line of another make."""
+        text = line.text
+        if not self._state.beside_megatron and any(word in text for word in _MEGATRON_MARKERS):
+            self._state.beside_megatron = True
+        self._note_bar(text)
+        if self.open or any(word in text for word in _REPORT_MARKERS):
+            taken = self._reports.feed(line, self._state)
+            if taken is not None:
+                return taken
+        for words, take in _ROUTES:
+            if any(word in text for word in words):
+                taken = take(line, self._state)
+                if taken is not None:
+                    return taken
+        return None
+
+    def finish(self) -> Taken:
+        """Nothing is ever held back."""
+        return Taken()
+
+    def _note_bar(self, text: str) -> None:
+        """A Trainer's own bar tells the step where the engine prints none."""
+        bars = [bar for bar in tqdm_bar.find_bars(text) if not bar.described]
+        if bars and not self._state.engines:
+            self._state.step = bars[-1].done
+            self._state.lines_since_step = 1
+            self._state.timed_elsewhere = True
+
+
+DIALECT = Dialect(
+    name="deepspeed",
+    markers=(
+        *(word for words, _ in _ROUTES for word in words),
+        *_REPORT_MARKERS,
+        *_MEGATRON_MARKERS,
+        *tqdm_bar.MARKERS,
+    ),
+    reader=DeepSpeedReader,
+)

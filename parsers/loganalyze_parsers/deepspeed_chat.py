@@ -1,0 +1,130 @@
+"""DeepSpeed-Chat: the three steps of its RLHF example.
+
+    epoch: 0|step: 40|ppo_ep: 1|act_loss: -0.01|cri_loss: 0.02|unsuper_loss: 0.0
+    average reward score: 1.23
+    |E2E latency=9.1s |Gather latency=0.0s (0.0%) |Generate time=5.1s (56.0%) |Training
+        time=3.2s (35.2%) |Others=0.8 (8.8%)|CurSamplesPerSec=1.7 |AvgSamplesPerSec=1.6
+    Model Parameters: 1.316 B, Latency: 0.49s, TFLOPs: 0.57, Samples/sec: 4.06, Time/seq 0.25s, ...
+    ***** Evaluating perplexity, Epoch 1/4 *****
+    ppl: 4.21, loss: 1.437
+
+Actor and critic losses may be negative; the actor's is no training loss in the sense of `loss`,
+so all three are aux_loss/<name>. The step counts generation batches from 0 and starts again in
+every epoch. A perplexity line has no step: it gets that of the last line before it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from loganalyze_parsers.api import Line, Taken
+from loganalyze_parsers.deepspeed_state import State, event, reading
+from loganalyze_parsers.numbers import NUMBER, number
+
+_PPO = re.compile(
+    rf"epoch: (\d+)\|\s*step: (\d+)\|\s*ppo_ep: (\d+)\|\s*act_loss: ({NUMBER})\|"
+    rf"\s*cri_loss: ({NUMBER})\|\s*unsuper_loss: ({NUMBER})"
+)
+_REWARD = re.compile(rf"average reward score: ({NUMBER})")
+_PHASE = re.compile(
+    rf"\|\s*(E2E latency|Gather latency|Generate time|Training time|Others)=({NUMBER})s?"
+    rf"(?:\s*\(({NUMBER})%\))?"
+)
+_RATE = re.compile(rf"\|\s*(CurSamplesPerSec|AvgSamplesPerSec)=({NUMBER})")
+_MICRO = re.compile(
+    rf"Model Parameters: ({NUMBER}) B, Latency: ({NUMBER})s, TFLOPs: ({NUMBER}), "
+    rf"Samples/sec: ({NUMBER}), Time/seq:? ({NUMBER})s, Batch Size: ({NUMBER}), "
+    rf"(?:Total Seq. Length|Sequence Length): ({NUMBER})"
+)
+_PERPLEXITY = re.compile(rf"(?:^|\s)ppl: ({NUMBER})(?:, loss: ({NUMBER}))?")
+_SCORES = re.compile(
+    rf"chosen_last_scores \(higher is better\) : ({NUMBER}),"
+    rf"(?: rejected_last_scores \(lower is better\) : ({NUMBER}),)?"
+    rf" acc \(higher is better\) : ({NUMBER})"
+)
+_EPOCH_LOSS = re.compile(rf"Epoch (\d+)/(\d+) with loss ({NUMBER})")
+_BEGIN = re.compile(r"Beginning of Epoch (\d+)/(\d+), Total (Micro|Generation) Batches (\d+)")
+_EVALUATING = re.compile(r"\*{5} Evaluating (\w+), Epoch (\d+)/(\d+) \*{5}")
+_MICRO_NAMES = (
+    "parameters_billion", "micro_latency_s", "micro_tflops", "micro_samples_per_s",
+    "time_per_sequence_s", "micro_batch_size", "micro_seq_len",
+)  # fmt: skip
+
+
+def take_chat(line: Line, state: State) -> Taken | None:
+    """PPO rows, rewards, latencies, perplexities and reward-model scores."""
+    return _ppo(line, state) or _evaluation(line, state) or _micro(line)
+
+
+def _ppo(line: Line, state: State) -> Taken | None:
+    match = _PPO.search(line.text)
+    if match is not None:
+        state.chat, state.timed_elsewhere = True, True
+        state.chat_step = int(match[2])
+        values = {
+            "raw/epoch_count": float(match[1]),
+            "raw/ppo_ep": float(match[3]),
+            "aux_loss/act_loss": float(match[4]),
+            "aux_loss/cri_loss": float(match[5]),
+            "aux_loss/unsuper_loss": float(match[6]),
+        }
+        return Taken(readings=[reading(line, state.chat_step, values)])
+    match = _REWARD.search(line.text)
+    if match is not None:
+        return Taken(readings=[reading(line, state.chat_step, {"reward": float(match[1])})])
+    return _latency(line, state)
+
+
+def _latency(line: Line, state: State) -> Taken | None:
+    phases = _PHASE.findall(line.text)
+    if not phases:
+        return None
+    values: dict[str, float] = {}
+    for name, seconds, percent in phases:
+        short = name.lower().replace(" ", "_")
+        values["step_time_s" if name == "E2E latency" else f"raw/{short}_s"] = float(seconds)
+        if percent:
+            values[f"raw/{short}_share"] = float(percent) / 100.0
+    for name, raw in _RATE.findall(line.text):
+        values["samples_per_s" if name == "CurSamplesPerSec" else f"raw/{name}"] = float(raw)
+    return Taken(readings=[reading(line, state.chat_step, values)])
+
+
+def _evaluation(line: Line, state: State) -> Taken | None:
+    text = line.text
+    match = _PERPLEXITY.search(text)
+    if match is not None:
+        values = {"perplexity": float(match[1])}
+        loss = number(match[2] or "")
+        if loss is not None:
+            values["val_loss"] = loss
+        return Taken(readings=[reading(line, state.step, values)])
+    match = _SCORES.search(text)
+    if match is not None:
+        names = ("chosen_last_scores", "rejected_last_scores", "accuracy")
+        found = {
+            f"raw/{n}": float(raw) for n, raw in zip(names, match.groups(), strict=True) if raw
+        }
+        return Taken(readings=[reading(line, state.step, found)])
+    match = _EPOCH_LOSS.search(text)
+    if match is not None:  # mean over the epoch: not a row of the loss curve
+        mean = {"raw/epoch_loss": float(match[3]), "raw/epoch_count": float(match[1])}
+        return Taken(readings=[reading(line, state.step, mean)])
+    match = _EVALUATING.search(text)
+    if match is not None:
+        return Taken(events=[event(line, "evaluation", state.step, epoch=int(match[2]))])
+    match = _BEGIN.search(text)
+    if match is not None:
+        state.chat = state.chat or match[3] == "Generation"
+        detail = {"num_train_epochs": int(match[2]), f"{match[3].lower()}_batches": int(match[4])}
+        return Taken(events=[event(line, "config", state.step, **detail)])
+    return None
+
+
+def _micro(line: Line) -> Taken | None:
+    """One per micro step, without a step of its own: kept, but not drawn."""
+    match = _MICRO.search(line.text)
+    if match is None:
+        return None
+    values = {f"raw/{n}": float(raw) for n, raw in zip(_MICRO_NAMES, match.groups(), strict=True)}
+    return Taken(readings=[reading(line, None, values)])

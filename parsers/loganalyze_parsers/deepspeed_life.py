@@ -1,0 +1,90 @@
+"""DeepSpeed's life: configuration, checkpoints, the launcher, and the log's own envelope.
+
+    [...] [INFO] [config.py:1:print]   gradient_clipping ............ 1.0
+    [...] [INFO] [torch_checkpoint_engine.py:1:save] [Torch] Checkpoint global_step500 is about ...
+    [...] [ERROR] [launch.py:1:sigkill_handler] [...] exits with return code = -9
+
+Hundreds of shards are saved and loaded by every rank: the first line of a checkpoint is the
+event, the others are ignored by name.
+"""
+
+from __future__ import annotations
+
+import re
+
+from loganalyze_parsers.api import Line, Taken
+from loganalyze_parsers.deepspeed_state import State, event
+
+_ENVELOPE = re.compile(r"\[(?P<level>INFO|WARNING|ERROR|DEBUG)\] \[[\w.-]+:\d+:[\w<>]+\]")
+_CONFIG = re.compile(r"\[config\.py:\d+:print\]\s+([A-Za-z_]\w*)\s*\.*\s+(\S.*)$")
+_VERSION = re.compile(r"DeepSpeed info: version=([\w.+-]+)")
+_STEP = re.compile(r"(?:global_step|checkpoint-|iter_)(\d+)")
+_EXIT = re.compile(r"exits with return code = (-?\d+)")
+_SAVE_BEGIN = re.compile(r"\[Torch\] Checkpoint (\S+) is about to be saved")
+_SAVE_END = re.compile(r"\[Torch\] Checkpoint (\S+) is ready now")
+_SHARD = re.compile(
+    r"\[Torch\] (?:Saving|Saved|Loaded checkpoint)|Saving model checkpoint: |zero checkpoint saved"
+    r"|successfully read|loading \d+ zero partition|\[Torch\] Loading checkpoint"
+)
+_LOAD = re.compile(r"\[Torch\] Loading checkpoint from (\S+)")
+
+
+def take_life(line: Line, state: State) -> Taken | None:
+    """Events of the run's life; a line of the envelope that says nothing else is ignored."""
+    return (
+        _config(line, state)
+        or _checkpoint(line, state)
+        or _launcher(line, state)
+        or _envelope(line)
+    )
+
+
+def _config(line: Line, state: State) -> Taken | None:
+    match = _VERSION.search(line.text)
+    if match is not None:
+        return Taken(events=[event(line, "config", state.step, deepspeed_version=match[1])])
+    match = _CONFIG.search(line.text)
+    if match is None or match[2].strip() == "{":
+        return None
+    return Taken(events=[event(line, "config", state.step, **{match[1]: match[2].strip()[:200]})])
+
+
+def _checkpoint(line: Line, state: State) -> Taken | None:
+    text = line.text
+    for pattern, kind in (
+        (_SAVE_BEGIN, "checkpoint_save_begin"),
+        (_SAVE_END, "checkpoint_save_end"),
+    ):
+        match = pattern.search(text)
+        if match is not None:
+            return _once(line, kind, match[1], state)
+    match = _LOAD.search(text)
+    if match is not None:
+        return _once(line, "checkpoint_load", match[1].rsplit("/", 1)[0], state)
+    return Taken(ignored="shard of a checkpoint") if _SHARD.search(text) else None
+
+
+def _once(line: Line, kind: str, name: str, state: State) -> Taken:
+    key = f"{kind} {name}"
+    if key == state.checkpoint_seen:
+        return Taken(ignored="shard of a checkpoint")
+    state.checkpoint_seen = key
+    match = _STEP.search(name)
+    step = int(match[1]) if match else (None if kind == "checkpoint_load" else state.step)
+    return Taken(events=[event(line, kind, step, path=name)])
+
+
+def _launcher(line: Line, state: State) -> Taken | None:
+    match = _EXIT.search(line.text)
+    if match is None or "[launch.py" not in line.text:
+        return None
+    code = int(match[1])
+    kind = "killed" if code in (-9, -15) else "exit"
+    return Taken(events=[event(line, kind, state.step, exit_code=code)])
+
+
+def _envelope(line: Line) -> Taken | None:
+    match = _ENVELOPE.search(line.text)
+    if match is None:
+        return None
+    return Taken(ignored=f"deepspeed log line ({match['level'].lower()})")

@@ -1,0 +1,100 @@
+"""Progress bars of tqdm: where a loop stands and how long it has run.
+
+    12%|#2        | 120/1000 [01:02<07:30,  1.95it/s]
+    12%|#2        | 120/1000 [1:02:03<7:30:00, 30.1s/it, lr=1e-05, loss=0.731]
+
+A bar is redrawn many times a second into one line (behind carriage returns) and anything may be
+glued to it. The printed rate is smoothed; the difference of two elapsed times is not, but it has
+a resolution of one second only.
+
+>>> bar = find_bars("  1%|#  | 12/864 [00:43<1:05:18,  4.60s/it]{'loss': 0.5}")[0]
+>>> bar.done, bar.total, bar.elapsed_s, bar.described
+(12, 864, 43.0, False)
+>>> find_bars("Steps:   3%|- | 30/1000 [1 day, 0:00:09<?, 1.1s/it, loss=0.25]")[0].postfix
+{'loss': 0.25}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from loganalyze_parsers.numbers import number
+
+#: What every bar ends with; `feed` need not look at a line without one of them.
+MARKERS = ("it/s", "s/it")
+
+_CLOCK = r"(?:\d+ days?, )?\d+(?::\d\d){1,2}|\?"
+_BAR = re.compile(
+    r"(?P<label>[^|\r\n\]}]{0,80}?)(?P<percent>\d{1,3})%\|[^|\r\n]*\|\s*"
+    r"(?P<done>\d+)/(?P<total>\d+)\s*"
+    rf"\[(?P<elapsed>{_CLOCK})<(?P<left>{_CLOCK}),\s*(?P<rate>[\d.]+|\?)\s*(?P<unit>it/s|s/it)"
+    r"(?:,\s*(?P<postfix>[^\]\r\n]*))?\]"
+)
+_PAIR = re.compile(r"([A-Za-z][\w/. -]*?)\s*[=:]\s*([^,=]+?)(?=,|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One redraw: `done` of `total` iterations after elapsed_s seconds.
+
+    described: a text stands before the percentage (evaluation, data preparation, downloads), as
+    the Trainer's own bar never has. postfix: the numbers a trainer hung onto the bar.
+    """
+
+    done: int
+    total: int
+    elapsed_s: float | None
+    described: bool
+    postfix: Mapping[str, float]
+    start: int
+    end: int
+
+
+def find_bars(text: str) -> list[Bar]:
+    """All bars on a line, from left to right."""
+    if "%|" not in text:
+        return []
+    return [_bar(match) for match in _BAR.finditer(text)]
+
+
+def clock_seconds(text: str) -> float | None:
+    """Seconds of `M:SS`, `H:MM:SS`, `2 days, H:MM:SS` or `1h 2m 3s`; None for anything else.
+
+    >>> clock_seconds("1 day, 2:03:04"), clock_seconds("2d 0h 18m 21s"), clock_seconds("?")
+    (93784.0, 173901.0, None)
+    """
+    text = text.strip()
+    match = re.fullmatch(r"(?:(\d+) days?, )?(\d+(?::\d\d){1,2}(?:\.\d+)?)", text)
+    if match:
+        seconds = 0.0
+        for part in match[2].split(":"):
+            seconds = seconds * 60 + float(part)
+        return seconds + 86400.0 * int(match[1] or 0)
+    parts = re.findall(r"(\d+(?:\.\d+)?)([dhms])", text)
+    if not parts or re.sub(r"[\d.dhms\s]", "", text):
+        return None
+    unit = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+    return sum(float(value) * unit[name] for value, name in parts)
+
+
+def _bar(match: re.Match[str]) -> Bar:
+    return Bar(
+        done=int(match["done"]),
+        total=int(match["total"]),
+        elapsed_s=clock_seconds(match["elapsed"]),
+        described=bool(match["label"].strip()),
+        postfix=_postfix(match["postfix"] or ""),
+        start=match.start("percent"),
+        end=match.end(),
+    )
+
+
+def _postfix(text: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, raw in _PAIR.findall(text):
+        value = number(raw)
+        if value is not None:
+            found[name.strip()] = value
+    return found
