@@ -57,15 +57,18 @@ def centred_median(x: Floats, width: int) -> Floats:
     return np.asarray(ndimage.median_filter(x, size=width, mode="nearest"), dtype=np.float64)
 
 
-def past_median(x: Floats, width: int) -> Floats:
-    """Median of the up to `width` (odd) points before each point; NaN at the first point."""
+def past_median(x: Floats, width: int, centred: Floats | None = None) -> Floats:
+    """Median of the up to `width` (odd) points before each point; NaN at the first point.
+
+    centred: centred_median(x, width), if it is at hand: the same numbers, moved.
+    """
     n = len(x)
     out = np.full(n, np.nan)
     head = min(n, width)
     out[:head] = _expanding_median(x[:head])
     if n > width:
-        centred = centred_median(x, width)
-        out[width:] = centred[width // 2 : n - width + width // 2]
+        middle = centred_median(x, width) if centred is None else centred
+        out[width:] = middle[width // 2 : n - width + width // 2]
     return out
 
 

@@ -1,0 +1,259 @@
+"""Excursions: stretches where a noisy, drifting series leaves its own past upwards.
+
+Three scales (single points, 16 and 128 points), each judged against a baseline of past points
+only. How far noise alone may go is learnt from the other side: the lower tail around a centred
+median is the null distribution of the upper one. Points that belong to an excursion are then
+replaced by its baseline and the series is searched again, so that one event does not hide, or
+start, the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from loganalyze.series import Floats, past_mean
+from loganalyze.series_levels import (
+    BLOCKS,
+    COARSE,
+    WINDOW,
+    Level,
+    Search,
+    candidates,
+    coarse_level,
+    fine_level,
+)
+
+WALK = 50  # points that an onset is followed back
+PASSES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excursion:
+    """One event: points [onset, end], highest at peak. base and height in the series' unit.
+
+    z: deviation of the peak (of the mean, on a coarser scale) in robust standard deviations;
+    limit: the deviation that noise of this series may reach; chance: share of points at which
+    noise would reach z; span: points it was seen on (1, 16,
+    128). recovered: whether the series came back to its base; None where it ends too soon to say.
+    """
+
+    onset: int
+    peak: int
+    end: int
+    base: float
+    height: float
+    z: float
+    limit: float
+    chance: float
+    sigma: float
+    span: int
+    recovered: bool | None
+
+
+def excursions(y: Floats, search: Search) -> list[Excursion]:
+    """All upward excursions of a finite series, in order. Rises too slow to stand out are none."""
+    found: list[Excursion] = []
+    work, offset = y, np.zeros(len(y))
+    for _ in range(PASSES):
+        new = _pass(work, offset, search, found)
+        if not new:
+            break
+        found = _joined(sorted([*found, *new], key=lambda e: (e.onset, e.end)))
+        work, offset = _without(y, found)
+    return found
+
+
+def _pass(work: Floats, offset: Floats, search: Search, known: list[Excursion]) -> list[Excursion]:
+    """Events of one search, in order. What stands in the shadow of one is left to the next pass."""
+    fine = fine_level(work, search)
+    levels = [fine]
+    for size, width in COARSE:
+        if len(work) >= size * (width // 2 + BLOCKS):
+            levels.append(coarse_level(work, fine, size, width, search))
+    places = [
+        (first * level.size, first, last, level)
+        for level in levels
+        for first, last in candidates(level, search.skip)
+    ]
+    new: list[Excursion] = []
+    for start, first, last, level in sorted(places, key=lambda place: (place[0], place[3].size)):
+        if _inside(start, known) or (new and _shadowed(start, new, level)):
+            continue
+        new.append(_grown(work, offset, fine, level, first, last, search))
+    return new
+
+
+def _shadowed(start: int, new: list[Excursion], level: Level) -> bool:
+    """Whether a new event lies so shortly before a place that its baseline is not to be trusted."""
+    return any(event.end < start <= event.end + level.reach for event in new[-20:])
+
+
+def _inside(at: int, events: list[Excursion]) -> bool:
+    return any(event.onset <= at <= event.end + 3 for event in events)
+
+
+def _grown(
+    y: Floats, offset: Floats, fine: Level, level: Level, first: int, last: int, search: Search
+) -> Excursion:
+    """The event behind flagged places [first, last] of a level: onset, peak, end on raw points."""
+    skip = search.skip
+    best = first + int(np.argmax(level.z[first : last + 1]))
+    base, z = float(level.base[first]), float(level.z[best])
+    if level.size == 1:
+        sigma = float(fine.sigma[first])
+        onset = _walk_back(y, first, base + 3.0 * sigma, skip)
+        stop, recovered = _end_of_peak(y, first, last, base, sigma)
+    else:
+        start = max(skip, (first - level.count + 1) * level.size)
+        sigma = float(fine.sigma[start])
+        height = float(level.z[best] * level.sigma[best])
+        onset = _step_up(y, start - level.count * level.size, (best + 1) * level.size, base, height)
+        onset = max(onset, skip)
+        stop, recovered = _end_of_level(y, onset, base, height, level.size * level.count)
+    peak = onset + int(np.argmax(y[onset : stop + 1]))
+    return Excursion(
+        onset=onset,
+        peak=peak,
+        end=stop,
+        base=base + float(offset[onset]),
+        height=float(y[peak] - base) if level.size == 1 else height,
+        z=z,
+        limit=level.limit,
+        chance=search.chance * (level.limit / z) ** level.power,
+        sigma=sigma,
+        span=level.size * level.count,
+        recovered=recovered,
+    )
+
+
+def _walk_back(y: Floats, first: int, above: float, skip: int) -> int:
+    """The first point of the rise: back over points above a height, one hole allowed."""
+    at = first
+    for back in range(first - 1, max(first - WALK, skip) - 1, -1):
+        if y[back] > above:
+            at = back
+        elif at - back >= 2:
+            break
+    return at
+
+
+def _end_of_peak(
+    y: Floats, first: int, last: int, base: float, sigma: float
+) -> tuple[int, bool | None]:
+    """Last point of a peak, and whether five points after it are back near the base."""
+    height = float(y[first : last + 1].max() - base)
+    near = base + max(2.0 * sigma, 0.15 * height)
+    reach = 256
+    while True:
+        part = y[last + 1 : last + 1 + reach]
+        back = _first_calm(part, near, 5)
+        if back is not None or last + 1 + reach >= len(y):
+            break
+        reach *= 4
+    if back is not None:
+        return _trimmed(y, last, last + back, near), True
+    if len(part) < 3:
+        return (last, None) if not len(part) or part[-1] <= near else (len(y) - 1, None)
+    return min(len(y) - 1, last + WINDOW), False
+
+
+def _first_calm(part: Floats, near: float, count: int) -> int | None:
+    """First place from which most of `count` points lie below `near`."""
+    if len(part) < 3:
+        return None
+    count = min(count, len(part))
+    low = np.cumsum(np.concatenate(([0], part <= near)))
+    calm = (low[count:] - low[:-count]) * 2 > count
+    calm &= part[: len(calm)] <= near
+    return int(np.argmax(calm)) if calm.any() else None
+
+
+def _trimmed(y: Floats, last: int, stop: int, near: float) -> int:
+    high = np.flatnonzero(y[last : stop + 1] > near)
+    return last + int(high[-1]) if len(high) else last
+
+
+def _step_up(y: Floats, start: int, stop: int, base: float, height: float) -> int:
+    """Most likely first point of a step of known height (the lowest point of the summed rest)."""
+    start = max(start, 0)
+    total = np.cumsum(y[start:stop] - base - 0.5 * height)
+    low = int(np.argmin(np.concatenate(([0.0], total))))
+    return min(start + low, stop - 1)
+
+
+def _end_of_level(
+    y: Floats, onset: int, base: float, height: float, count: int
+) -> tuple[int, bool | None]:
+    """Last point of a raised stretch: where the mean of `count` points first falls half back."""
+    reach = 8 * count
+    while True:
+        part = y[onset : onset + reach] - base - 0.5 * height
+        mean = past_mean(part, count)[count - 1 :]
+        low = np.flatnonzero(mean < 0)
+        if len(low) or onset + reach >= len(y):
+            break
+        reach *= 4
+    if not len(low):
+        short = len(part) < 2 * count
+        return min(len(y) - 1, onset + 8 * count), None if short else False
+    part = part[: low[0] + count]
+    return onset + int(np.argmax(np.cumsum(part))), True
+
+
+def _joined(events: list[Excursion]) -> list[Excursion]:
+    """Events that touch become one, with the onset of the first and the strongest figures."""
+    out: list[Excursion] = []
+    for event in events:
+        if out and event.onset <= out[-1].end + 3:
+            out[-1] = _united(out[-1], event)
+        else:
+            out.append(event)
+    return out
+
+
+def _united(one: Excursion, two: Excursion) -> Excursion:
+    strong = one if one.height >= two.height else two
+    late = one if one.end > two.end else two
+    sharp = two if two.span < one.span and two.onset - one.onset <= one.span else one
+    return Excursion(
+        onset=sharp.onset,
+        peak=strong.peak,
+        end=late.end,
+        base=one.base,
+        height=max(one.height, strong.base + strong.height - one.base),
+        z=max(one.z, two.z),
+        limit=strong.limit,
+        chance=min(one.chance, two.chance),
+        sigma=one.sigma,
+        span=max(one.span, two.span) if one.span != 1 and two.span != 1 else 1,
+        recovered=late.recovered,
+    )
+
+
+def _without(y: Floats, events: list[Excursion]) -> tuple[Floats, Floats]:
+    """The series with events replaced by their base, and the offset taken off it.
+
+    After an event that did not come back, the new level is taken for the old one.
+    """
+    offset = np.zeros(len(y))
+    for event in events:
+        if event.recovered is False and event.end + 1 < len(y):
+            after = y[event.end - WINDOW // 4 : event.end + WINDOW // 4]
+            offset[event.onset :] += float(np.median(after)) - event.base - offset[event.onset]
+    out = y - offset
+    for event in events:
+        _fill(out, event.onset, event.end + 1, event.base - offset[max(event.onset - 1, 0)])
+    return out, offset
+
+
+def _fill(out: Floats, start: int, stop: int, base: float) -> None:
+    """Put base + the noise of the points before, mirrored, so that the spread stays as it was."""
+    if start < 2:
+        out[start:stop] = base
+        return
+    reach = min(start, WINDOW)
+    before = out[start - reach : start]
+    noise = (before - np.median(before))[::-1]
+    out[start:stop] = base + np.resize(noise, stop - start)

@@ -1,0 +1,167 @@
+"""The scales on which excursions are looked for: baseline, spread and limit before each point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from loganalyze.series import (
+    MAD_TO_SIGMA,
+    Bools,
+    Floats,
+    block_means,
+    centred_median,
+    past_mean,
+    past_median,
+    stretches,
+)
+
+#: Points of the baseline, for single points and for the two coarser scales (in blocks).
+WINDOW = 101
+#: (block size, baseline in blocks) of the coarser scales; the tested mean is over four blocks.
+COARSE = ((4, 65), (32, 33))
+BLOCKS = 4
+CLIP = 4.0  # deviations at which single points are clipped before they are averaged
+TAIL_SHARE = 0.004  # share of points in the lower tail from which the upper one is foretold
+POWERS = (3.5, 12.0)  # of a tail, from heavier than Student's t with 4 degrees to nearly normal
+MOST = 400  # candidates of one pass; more would be another kind of series, not events
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What counts as an excursion.
+
+    z: least deviation (robust standard deviations), coarse_z: the same for the coarser scales.
+    chance: share of healthy points that may be taken for an event. floor: smallest deviation
+    that is believed, in the unit of the series. skip: points at the start that are not judged.
+    """
+
+    z: float
+    coarse_z: float
+    chance: float
+    floor: float | Floats
+    skip: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One scale: base and sigma (of the tested mean) before each point, deviations, limit."""
+
+    centre: Floats
+    base: Floats
+    sigma: Floats
+    z: Floats
+    limit: float
+    size: int  # points in a block
+    power: float  # of the lower tail
+    count: int  # blocks in the tested mean
+    reach: int  # points that the baseline looks back
+
+
+def tail_limit(null: Floats, chance: float, least: float) -> tuple[float, float]:
+    """Deviation that the share `chance` of points exceeds, foretold from the lower tail; its power.
+
+    null: standardised points, the lower tail of which holds noise only. Hill's estimator of the
+    tail's power, the power kept within POWERS; never below `least`. Fewer than 500 points
+    tell no tail: then 1.3 times the deepest point is the limit.
+    """
+    low = -null[np.isfinite(null)]
+    if len(low) < 8:
+        return least, POWERS[1]
+    if len(low) < 500:
+        return max(least, 1.3 * float(low.max())), POWERS[1]
+    count = max(10, int(TAIL_SHARE * len(low)))
+    top = np.sort(np.partition(low, len(low) - count)[len(low) - count :])
+    if top[0] <= 0:
+        return least, POWERS[1]
+    power = float(np.clip(1.0 / max(np.mean(np.log(top / top[0])), 1e-9), *POWERS))
+    limit = top[0] * (count / len(low) / chance) ** (1.0 / power)
+    return max(least, float(limit)), power
+
+
+def fine_level(y: Floats, search: Search) -> Level:
+    """Scale of single points: base and spread of the WINDOW points before."""
+    centre = centred_median(y, WINDOW)
+    base = past_median(y, WINDOW, centre)
+    base[0] = y[0] if len(y) else np.nan
+    rest = y - base
+    lag = past_median(rest, WINDOW)
+    lag[: WINDOW // 2] = 0.0
+    sigma = MAD_TO_SIGMA * past_median(np.abs(rest - np.minimum(lag, 0.0)), 2 * WINDOW - 1)
+    sigma = np.maximum(np.nan_to_num(sigma), search.floor) * _few(len(y))
+    falling = np.clip(lag, -2.0 * sigma, 0.0)  # a falling trend leaves its median above it
+    z = np.where(rest > 0, (rest - falling) / sigma, 0.0)
+    null = (y - centre) / sigma
+    limit, power = tail_limit(
+        null[WINDOW:] if len(y) > 2 * WINDOW else null, search.chance, search.z
+    )
+    return Level(
+        centre=centre,
+        base=base + falling,
+        sigma=sigma,
+        z=z,
+        limit=limit,
+        power=power,
+        size=1,
+        count=1,
+        reach=4 * WINDOW,
+    )
+
+
+def _few(n: int) -> Floats:
+    """By how much a deviation estimated from 0, 1, 2, ... points is too small to be relied on."""
+    seen = np.maximum(np.arange(n, dtype=np.float64), 1.0)
+    return 1.0 + np.where(seen < 30, 3.0 / seen, 0.0)
+
+
+def coarse_level(y: Floats, fine: Level, size: int, width: int, search: Search) -> Level:
+    """Scale of BLOCKS blocks of `size` points, single points clipped."""
+    reach = CLIP * fine.sigma
+    blocks = block_means(np.clip(y, fine.centre - reach, fine.centre + reach), size)
+    mean = past_mean(blocks, BLOCKS)
+    base = _later(past_median(blocks, width), BLOCKS - 1)
+    rest = mean - base
+    lag = _later(past_median(np.nan_to_num(rest), width), BLOCKS)
+    lag[:width] = 0.0
+    centre = centred_median(blocks, width)
+    null = mean - _later(centre, BLOCKS // 2)
+    spread = MAD_TO_SIGMA * float(np.nanmedian(np.abs(null))) if len(blocks) else 0.0
+    typical = float(np.median(fine.sigma))
+    local = block_means(fine.sigma, size) / typical
+    sigma = np.maximum(spread * local, typical * local / np.sqrt(size * BLOCKS))
+    falling = np.clip(np.nan_to_num(lag), -3.0 * sigma, 0.0)
+    z = np.where(rest > 0.5 * sigma, (rest - falling) / sigma, 0.0)
+    z[: width // 2] = 0.0
+    limit, power = tail_limit((null / sigma)[width:], search.chance * size, search.coarse_z)
+    return Level(
+        centre=centre,
+        base=base + falling,
+        sigma=sigma,
+        z=np.nan_to_num(z),
+        limit=limit,
+        power=power,
+        size=size,
+        count=BLOCKS,
+        reach=2 * size * width,
+    )
+
+
+def _later(x: Floats, by: int) -> Floats:
+    """The series moved `by` places to the right (left if negative), ends repeated."""
+    if by == 0 or not len(x):
+        return x
+    if by > 0:
+        return np.concatenate((np.full(min(by, len(x)), x[0]), x[:-by]))[: len(x)]
+    return np.concatenate((x[-by:], np.full(min(-by, len(x)), x[-1])))[: len(x)]
+
+
+def candidates(level: Level, skip: int) -> list[tuple[int, int]]:
+    """Stretches of blocks whose deviation is beyond the limit of the level."""
+    mask: Bools = level.z > level.limit
+    mask[: -(-skip // level.size)] = False
+    found = stretches(mask, gap=3)
+    if len(found) > MOST:
+        found = sorted(found, key=lambda pair: -float(level.z[pair[0] : pair[1] + 1].max()))[:MOST]
+        found.sort()
+    return found
