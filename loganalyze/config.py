@@ -32,7 +32,12 @@ def load_folder(name: str) -> tuple[Mapping[str, Any], ...]:
 
 
 def _merged(folder: str) -> Mapping[str, Any]:
-    return {key: value for part in load_folder(folder) for key, value in part.items()}
+    """All files of a folder as one; a table that stands in several files is their union."""
+    merged: dict[str, dict[str, Any]] = {}
+    for part in load_folder(folder):
+        for key, table in part.items():
+            merged.setdefault(key, {}).update(table)
+    return merged
 
 
 @cache
@@ -92,6 +97,42 @@ class Thresholds:
     def value(self, name: str) -> float:
         """Only the number."""
         return self.entries[name].value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """A text of a failure, its meaning in both languages, and how to recognise it.
+
+    kind: an event kind. role: root (may be the cause), consequence (something failed before it) or
+    context (tells about a failure). literals: at least one stands on every line of it. pattern
+    and details: regular expressions whose named groups become the event's detail. exclude: what
+    a benign look-alike holds. Without a pattern it is named by a number of another signature.
+    """
+
+    name: str
+    kind: str
+    severity: Severity
+    role: str
+    en: str
+    zh: str
+    literals: tuple[str, ...] = ()
+    pattern: str = ""
+    details: tuple[str, ...] = ()
+    exclude: str = ""
+    source: str = ""
+
+
+@cache
+def signatures() -> Mapping[str, Signature]:
+    """Failure texts by name, in the order in which they are tried."""
+    lists = ("literals", "details")
+    return {
+        name: Signature(
+            name=name,
+            **{key: tuple(value) if key in lists else value for key, value in entry.items()},
+        )
+        for name, entry in _merged("signatures").items()
+    }
 
 
 def load_thresholds(

@@ -6,9 +6,16 @@ from collections.abc import Collection
 
 from loganalyze.config import Thresholds
 from loganalyze.detectors.base import Context, Detector, named
+from loganalyze.detectors.life import FAILURE_EVENTS
+from loganalyze.detectors.life_saves import SAVES_AND_RESTARTS
+from loganalyze.detectors.speed import SPEED_OVER_TIME
 from loganalyze.model import DetectorRun, Finding, RunLog, severity_rank
 
-DETECTORS: tuple[Detector, ...] = ()
+DETECTORS: tuple[Detector, ...] = (
+    SPEED_OVER_TIME,
+    FAILURE_EVENTS,
+    SAVES_AND_RESTARTS,
+)
 
 __all__ = ("DETECTORS", "Context", "Detector", "detect")
 

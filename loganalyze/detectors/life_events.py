@@ -1,0 +1,215 @@
+"""Failures among the events: what stopped an attempt first, and what only echoed it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from loganalyze.detectors.base import Context
+from loganalyze.model import Evidence, LineRef, RunLog
+
+#: Event kind to finding kind, for everything that can end a run.
+FAILURES = {
+    "oom": "oom",
+    "exception": "crash",
+    "comm_timeout": "comm_timeout",
+    "comm_error": "comm_timeout",
+    "xid": "hardware_error",
+    "hardware_error": "hardware_error",
+    "killed": "killed",
+    "signal": "killed",
+    "time_limit": "killed",
+    "host_oom": "killed",
+    "data_exhausted": "data_exhausted",
+    "hang": "hang",
+}
+#: These follow from something else, where anything else is to be seen (TREES, cross-tree rule 2).
+_CONSEQUENCES = frozenset({"signal", "killed", "comm_error"})
+#: A row with one of these numbers shows that a step was trained.
+_PROGRESS = ("loss", "reward", "grad_norm", "lr", "step_time_s", "samples_seen", "tokens_per_s")
+#: Xid codes that tell of an earlier fault, and codes that a program can cause on its own.
+_ECHO_XIDS = frozenset({43, 45})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happening:
+    """One event of the run. after: rows of the same input that come later; order: log position."""
+
+    kind: str
+    step: int | None
+    segment: int
+    rank: int | None
+    wall_s: float | None
+    ref: LineRef
+    text: str
+    detail: dict[str, Any]
+    followed: bool
+    has_row_before: bool
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Sorts happenings of one run in the order of the inputs."""
+        return (self.ref.source, self.ref.offset)
+
+    @property
+    def echo(self) -> bool:
+        """Whether such an event is a consequence by its nature."""
+        role = self.detail.get("role")
+        if role in ("consequence", "context"):
+            return True
+        if self.kind == "xid":
+            return _number(self.detail.get("xid", self.detail.get("code"))) in _ECHO_XIDS
+        return role != "root" and self.kind in _CONSEQUENCES
+
+    def evidence(self, label: str) -> Evidence:
+        """The event's own line."""
+        return Evidence(label=label, step=self.step, value=self.text[:300], ref=self.ref)
+
+
+def _number(value: object) -> int | None:
+    text = str(value).strip()
+    return int(text) if text.isdigit() else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """The failures of one try to train, in order of time; last: nothing was trained after it.
+
+    clean: the program had ended by its own will before the first of them.
+    """
+
+    failures: tuple[Happening, ...]
+    last: bool
+    clean: bool
+
+    def first_mover(self) -> Happening:
+        """The earliest failure that is not a consequence; the earliest of all if all are."""
+        return next((item for item in self.failures if not item.echo), self.failures[0])
+
+
+def happenings(run: RunLog, kinds: Sequence[str]) -> list[Happening]:
+    """The events of these kinds, in order of the inputs."""
+    rows = progress_rows(run)
+    ends = dict(rows.group_by("source").agg(pl.col("offset").max()).iter_rows())
+    begins = dict(rows.group_by("source").agg(pl.col("offset").min()).iter_rows())
+    frame = run.events.filter(pl.col("kind").is_in(list(kinds)))
+    found = []
+    for row in frame.iter_rows(named=True):
+        source, offset = row["source"], row["offset"]
+        found.append(
+            Happening(
+                kind=row["kind"],
+                step=row["step"],
+                segment=row["segment"] or 0,
+                rank=row["rank"],
+                wall_s=row["wall_s"],
+                ref=LineRef(source=source, line=row["line"], offset=offset, length=row["length"]),
+                text=row["text"],
+                detail=json.loads(row["detail"] or "{}"),
+                followed=ends.get(source, -1) > offset,
+                has_row_before=begins.get(source, offset + 1) < offset,
+            )
+        )
+    return sorted(found, key=lambda item: item.place)
+
+
+def progress_rows(run: RunLog) -> pl.DataFrame:
+    """Source, offset, step, segment and wall time of the rows that show a step was trained."""
+    columns = [name for name in _PROGRESS if name in run.readings.columns]
+    shown = [pl.col(name).is_not_null() for name in columns]
+    keep = pl.col("step").is_not_null() & (pl.any_horizontal(shown) if shown else pl.lit(False))
+    return run.readings.filter(keep).select("source", "offset", "step", "segment", "wall_s")
+
+
+def attempts(context: Context) -> list[Attempt]:
+    """Failures grouped by the try they ended, oldest first."""
+    run = context.run
+    failures = happenings(run, tuple(FAILURES))
+    marks = happenings(run, ("exit", "config", "start_fresh", "checkpoint_load"))
+    groups: dict[tuple[int, bool], list[Happening]] = {}
+    for item in failures:
+        segment, started = _place(run, item)
+        groups.setdefault((segment, started), []).append(item)
+    final = max(groups, default=None)
+    return [
+        Attempt(
+            failures=tuple(_in_time(own)),
+            last=key == final and not any(item.followed for item in own),
+            clean=_clean_before(run, own, marks),
+        )
+        for key, own in sorted(groups.items())
+    ]
+
+
+def _place(run: RunLog, item: Happening) -> tuple[int, bool]:
+    """Segment that an event belongs to; an input without rows belongs to the last segment."""
+    if item.has_row_before:
+        return item.segment, True
+    if item.followed:
+        return item.segment, False
+    return max((segment.index for segment in run.meta.segments), default=0), True
+
+
+def _in_time(own: list[Happening]) -> list[Happening]:
+    """By wall time where every failure has one (clocks may differ by two seconds), else as read."""
+    if all(item.wall_s is not None for item in own):
+        return sorted(own, key=lambda item: (round((item.wall_s or 0.0) / 2.0), item.place))
+    return own
+
+
+def _clean_before(run: RunLog, own: list[Happening], marks: list[Happening]) -> bool:
+    """Whether the program said good-bye, and nothing was started after that, before `own`."""
+    first = min(own, key=lambda item: item.place)
+    if all(item.kind == "data_exhausted" for item in own):
+        return False
+    rows = progress_rows(run).filter(
+        (pl.col("source") == first.ref.source) & (pl.col("offset") < first.ref.offset)
+    )
+    since = (first.ref.source, int(rows["offset"].to_numpy()[-1]) if len(rows) else -1)
+    between = [mark for mark in marks if since < mark.place < first.place]
+    if between and between[-1].kind == "exit" and _planned(between[-1]):
+        return True
+    return _finished(run, first) and all(mark.kind == "exit" for mark in between)
+
+
+def _planned(mark: Happening) -> bool:
+    code = mark.detail.get("code", mark.detail.get("exit_code", 0))
+    return _number(code) == 0
+
+
+def _finished(run: RunLog, item: Happening) -> bool:
+    """Whether the last step before an event is the last one planned."""
+    total = planned_steps(run)
+    return total is not None and item.step is not None and item.step >= total
+
+
+def planned_steps(run: RunLog) -> int | None:
+    """Steps the configuration asks for; None if it does not say."""
+    for name in ("train_iters", "train_iterations", "max_steps", "total_steps", "num_train_steps"):
+        value = _number(run.meta.config.get(name, ""))
+        if value:
+            return value
+    return None
+
+
+def ranks_of(items: Sequence[Happening]) -> str:
+    """The ranks that reported, as text; empty if no line names one."""
+    ranks = sorted({item.rank for item in items if item.rank is not None})
+    shown = ",".join(str(rank) for rank in ranks[:8])
+    return shown + (f",… ({len(ranks)})" if len(ranks) > 8 else "")
+
+
+def last_row_wall(run: RunLog, before: LineRef) -> float | None:
+    """Wall time of the last row before a line of the same input; None if it carries none."""
+    rows = run.readings.filter(
+        (pl.col("source") == before.source)
+        & (pl.col("offset") < before.offset)
+        & pl.col("wall_s").is_not_null()
+    )
+    value = rows["wall_s"].max() if len(rows) else None
+    return float(value) if isinstance(value, (int, float)) and np.isfinite(value) else None

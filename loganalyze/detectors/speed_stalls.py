@@ -1,0 +1,109 @@
+"""Periodic slow steps: period, phase, cost, and whether evaluations or saves explain them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from loganalyze.detectors.base import Context, finding
+from loganalyze.detectors.speed_series import BoolArray, Pace, pace_point
+from loganalyze.model import Finding, Severity, Threshold
+from loganalyze.series_trend import Period, period_of, running_median
+from loganalyze.tracks import FloatArray, IntArray
+
+#: Records around one that tell its usual time; and how many combs are looked for.
+_AROUND = 51
+_COMBS = 2
+
+
+def stalls(context: Context, pace: Pace) -> tuple[list[Finding], Pace]:
+    """The throughput_stall findings, and the pace without the records that they explain."""
+    usual = running_median(pace.seconds, _AROUND)
+    found: list[Finding] = []
+    left = np.ones(len(pace), dtype=np.bool_)
+    for _ in range(_COMBS):
+        slow = np.flatnonzero(left & _slow(context, pace, usual))
+        comb = _comb(context, pace, slow)
+        if comb is None:
+            break
+        period, members = comb
+        left[members] = False
+        made = _stall(context, pace, usual, period, members)
+        if made is not None:
+            found.append(made)
+    return found, pace.only(left)
+
+
+def _slow(context: Context, pace: Pace, usual: FloatArray) -> BoolArray:
+    slow = pace.seconds > context.value("throughput_stall.slow_ratio") * usual
+    if pace.unit == "s":
+        slow &= pace.seconds - usual >= context.value("throughput.min_excess_s")
+    return np.asarray(slow, dtype=np.bool_)
+
+
+def _comb(context: Context, pace: Pace, slow: IntArray) -> tuple[Period, IntArray] | None:
+    """The period of the slow records and those that lie on it, if it is regular enough."""
+    least = int(context.value("throughput_stall.times"))
+    if len(slow) < least:
+        return None
+    at = pace.steps[slow]
+    period = period_of(at, int(at[0]), int(at[-1]), pace.interval)
+    if period is None or period.hits < least or period.period < 2 * pace.interval:
+        return None
+    filled = period.hits / period.expected
+    pure = period.hits / (period.hits + period.strays)
+    if filled < context.value("throughput_stall.filled"):
+        return None
+    if pure < context.value("throughput_stall.pure"):
+        return None
+    return period, slow[period.on_comb(at, pace.interval)]
+
+
+def _stall(
+    context: Context, pace: Pace, usual: FloatArray, period: Period, members: IntArray
+) -> Finding | None:
+    excess = pace.seconds[members] - usual[members]
+    cost = float(excess.sum() / pace.seconds.sum())
+    if cost < context.value("throughput_stall.info_cost"):
+        return None
+    evaluated = float(pace.marked[members].mean())
+    saved = float(pace.saved[members].mean())
+    severity, threshold = _severity(context, cost, evaluated)
+    worst = int(members[np.argmax(pace.seconds[members])])
+    spread = [members[0], worst, members[-1]]
+    made = finding(
+        "throughput_stall",
+        severity,
+        metric=pace.metric,
+        first=int(pace.steps[members[0]]),
+        last=int(pace.steps[members[-1]]),
+        peak=int(pace.steps[worst]),
+        statistics={
+            "period_steps": period.period,
+            "phase": period.phase,
+            "stalls": len(members),
+            "expected": period.expected,
+            "strays": period.strays,
+            "stall_time": float(np.median(excess)),
+            "usual_time": float(np.median(usual[members])),
+            "cost_share": cost,
+            "at_evaluation_share": evaluated,
+            "at_save_share": saved,
+        },
+        threshold=threshold,
+        evidence=tuple(
+            pace_point(context, pace, int(at), "speed_stall", expected=f"{usual[at]:.4g}")
+            for at in dict.fromkeys(spread)
+        ),
+    )
+    return replace(made, segment=int(pace.segments[members[0]]))
+
+
+def _severity(context: Context, cost: float, evaluated: float) -> tuple[Severity, Threshold]:
+    """Evaluations take time by design: a note. Anything else is an alarm once it is dear."""
+    warn = context.thresholds["throughput_stall.warning_cost"]
+    pure = context.value("throughput_stall.pure")
+    if cost >= warn.value and evaluated < pure:
+        return "warning", warn
+    return "info", context.thresholds["throughput_stall.info_cost"]
