@@ -154,7 +154,9 @@ def load_thresholds(
 
 
 def _packaged(profile: str) -> Iterable[tuple[str, Threshold]]:
-    for group, rules in _merged("thresholds").items():
+    # part by part: a group (`seed`) may stand in several files
+    groups = [pair for part in load_folder("thresholds") for pair in part.items()]
+    for group, rules in groups:
         for rule, entry in rules.items():
             value = entry.get("profile", {}).get(profile, entry["value"])
             name = f"{group}.{rule}"

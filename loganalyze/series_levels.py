@@ -34,13 +34,15 @@ class Search:
 
     z: least deviation (robust standard deviations), coarse_z: the same for the coarser scales.
     chance: share of healthy points that may be taken for an event. floor: smallest deviation
-    that is believed, in the unit of the series. skip: points at the start that are not judged.
+    that is believed, in the unit of the series; floor_of_exp: the same in the unit of exp(series),
+    where the series is a logarithm. skip: points at the start that are not judged.
     """
 
     z: float
     coarse_z: float
     chance: float
-    floor: float | Floats
+    floor: float
+    floor_of_exp: float = 0.0
     skip: int = 1
 
 
@@ -84,12 +86,13 @@ def fine_level(y: Floats, search: Search) -> Level:
     """Scale of single points: base and spread of the WINDOW points before."""
     centre = centred_median(y, WINDOW)
     base = past_median(y, WINDOW, centre)
-    base[0] = y[0] if len(y) else np.nan
+    base[:1] = y[:1]
     rest = y - base
     lag = past_median(rest, WINDOW)
     lag[: WINDOW // 2] = 0.0
     sigma = MAD_TO_SIGMA * past_median(np.abs(rest - np.minimum(lag, 0.0)), 2 * WINDOW - 1)
-    sigma = np.maximum(np.nan_to_num(sigma), search.floor) * _few(len(y))
+    floor = np.maximum(search.floor, search.floor_of_exp * np.exp(-base) if search.floor_of_exp else 0.0)
+    sigma = np.maximum(np.nan_to_num(sigma), floor) * _few(len(y))
     falling = np.clip(lag, -2.0 * sigma, 0.0)  # a falling trend leaves its median above it
     z = np.where(rest > 0, (rest - falling) / sigma, 0.0)
     null = (y - centre) / sigma

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import polars as pl
 
@@ -14,12 +15,16 @@ from loganalyze.tracks import Track, row_ref, tracks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """All that a detector may look at. baseline: a healthy run to compare with, if given."""
+    """All that a detector may look at. baseline: a healthy run to compare with, if given.
+
+    memo: what one detector worked out and another may use, by a name of their own.
+    """
 
     run: RunLog
     thresholds: Thresholds
     profile: str
     baseline: RunLog | None = None
+    memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def tracks(self, metric: str) -> tuple[Track, ...]:
         """Tracks of one metric of the run; empty where it was not logged."""
