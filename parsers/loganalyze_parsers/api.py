@@ -68,6 +68,9 @@ class Taken:
     ignored: str = ""
 
 
+Bulk = Callable[[Block, int, int], pl.DataFrame | None]
+
+
 class Reader(Protocol):
     """The state of one dialect over one input; lines come in order.
 
@@ -85,16 +88,20 @@ class Reader(Protocol):
     def finish(self) -> Taken:
         """What was still open at the end of the input."""
 
+    def passed(self, step: int) -> None:
+        """A record of that step was read by the dialect's bulk way (only called if it has one)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
     """A family of text lines. A line is offered to the reader if it has one of the markers.
 
-    bulk(block, source, ranks_per_node): optional, the fast way: the frame of all lines of a block
-    that it is certain of (each `line` once), the rest is left to the reader.
+    bulk: optional, makes the fast way for one input: called with (block, source, ranks_per_node)
+    it gives the frame of all lines of the block that it is certain of (each `line` once); the
+    rest is left to the reader, which is told by passed() what went by.
     """
 
     name: str
     markers: tuple[str, ...]
     reader: Callable[[], Reader]
-    bulk: Callable[[Block, int, int], pl.DataFrame | None] | None = None
+    bulk: Callable[[], Bulk] | None = None

@@ -21,6 +21,7 @@ from __future__ import annotations
 from loganalyze.model import Reading
 from loganalyze_parsers import megatron_blocks as blocks
 from loganalyze_parsers.api import Dialect, Line, Taken
+from loganalyze_parsers.megatron_bulk import MegatronBulk
 from loganalyze_parsers.megatron_training import (
     OpenRecord,
     continues,
@@ -43,22 +44,40 @@ class MegatronReader:
         self._arguments: dict[str, str] | None = None
         self._first_argument: Line | None = None
         self._last_step: int | None = None
+        self._cut_off = Taken()
 
     @property
     def open(self) -> bool:
         """Whether the next line may belong to what began above."""
-        return self._record is not None or self._arguments is not None
+        waiting = self._record is not None or self._arguments is not None
+        return waiting or bool(self._cut_off.readings)
 
     def feed(self, line: Line) -> Taken | None:
         """Readings, events, or None for a line of another make."""
+        cut_off, self._cut_off = self._cut_off, Taken()
+        found = self._feed(line)
+        if not cut_off.readings:
+            return found
+        if found is not None:
+            found.readings[:0] = cut_off.readings
+        return found or cut_off
+
+    def _feed(self, line: Line) -> Taken | None:
         taken = Taken()
         if self._record is not None and self._join(line, taken):
             return taken
-        return self._argument_line(line) or self._training_line(line, taken) or self._other(line)
+        found = self._argument_line(line) or self._training_line(line, taken)
+        return found or self._other(line)
+
+    def passed(self, step: int) -> None:
+        """A whole record of that step went by: what was open before it is cut off there."""
+        if self._record is not None:
+            self._close(self._cut_off)
+        self._last_step = step
 
     def finish(self) -> Taken:
         """A record or an argument dump that the end of the input cut."""
-        taken = Taken()
+        taken = self._cut_off
         self._close(taken)
         if self._arguments and self._first_argument is not None:
             taken.events.append(blocks.config_event(self._first_argument, self._arguments))
@@ -153,4 +172,5 @@ DIALECT = Dialect(
         "....: (", "checkpoint", "metadata file", " arguments ", "Unexpected result",
     ),
     reader=MegatronReader,
+    bulk=MegatronBulk,
 )  # fmt: skip

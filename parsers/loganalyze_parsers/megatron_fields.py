@@ -70,21 +70,23 @@ def field_values(key: str, text: str) -> Iterator[tuple[str, float]]:
     if found is None:
         return
     value, rest = found
-    yield _named(key, value)
+    name, factor = named_field(key)
+    yield name, value * factor
     if rest.startswith("/"):
         second = leading_number(rest[1:])
         if second is not None:
             yield f"raw/{_plain(key)}/avg", second[0]
 
 
-def _named(key: str, value: float) -> tuple[str, float]:
+def named_field(key: str) -> tuple[str, float]:
+    """Canonical metric (or raw/ name) of a key, and the factor to its unit."""
     bare = _SPACES.sub("", key).lower()
     known = FIELDS.get(bare)
     if known is not None:
-        return known[0], value * known[1]
-    if bare.endswith("loss") or bare.endswith("z_loss"):
-        return f"aux_loss/{_plain(key).removesuffix(' loss')}", value
-    return f"raw/{_plain(key)}", value
+        return known
+    if bare.endswith("loss"):
+        return f"aux_loss/{_plain(key).removesuffix(' loss')}", 1.0
+    return f"raw/{_plain(key)}", 1.0
 
 
 def _plain(key: str) -> str:

@@ -59,6 +59,7 @@ class TextLog:
         """Fresh readers for one input; ignore_rule names why a left-over line may be ignored."""
         self._dialects = dialects
         self._readers: list[Reader] = [dialect.reader() for dialect in dialects]
+        self._bulks = [dialect.bulk() if dialect.bulk else None for dialect in dialects]
         self._ignore_rule = ignore_rule
         self._source = source
         self._made: Counter[str] = Counter()
@@ -76,32 +77,37 @@ class TextLog:
     def _batch(self, block: Block) -> Batch:
         tally = _Tally()
         taken: list[Taken] = []
-        bulk, done = self._bulk(block, tally)
+        bulk, passed = self._bulk(block, tally)
         offset, number = block.offset, block.first_line
         for raw in block.data.split(b"\n"):
             if offset - block.offset >= len(block.data):
                 break  # what split() leaves after the last newline
-            if number not in done:
+            gone = passed.get(number)
+            if gone is None:
                 taken.extend(self._line(raw, offset, number, tally))
+            else:
+                self._readers[gone[0]].passed(gone[1])
             offset += len(raw) + 1
             number += 1
         return self._gather(taken, bulk, tally.account())
 
-    def _bulk(self, block: Block, tally: _Tally) -> tuple[list[pl.DataFrame], frozenset[int]]:
-        """Lines that a dialect can take by the column instead of one at a time."""
+    def _bulk(
+        self, block: Block, tally: _Tally
+    ) -> tuple[list[pl.DataFrame], dict[int, tuple[int, int]]]:
+        """Lines that a dialect takes by the column, and line -> (dialect, step) of each."""
         frames: list[pl.DataFrame] = []
-        done: set[int] = set()
-        for dialect in self._dialects:
-            if dialect.bulk is None:
+        passed: dict[int, tuple[int, int]] = {}
+        for index, bulk in enumerate(self._bulks):
+            frame = bulk(block, self._source, self._ranks_per_node) if bulk else None
+            if frame is None or not len(frame):
                 continue
-            frame = dialect.bulk(block, self._source, self._ranks_per_node)
-            if frame is not None and len(frame):
-                frames.append(frame)
-                done.update(frame["line"].to_list())
-                self._made[dialect.name] += len(frame)
-        tally.lines += len(done)
-        tally.read += len(done)
-        return frames, frozenset(done)
+            frames.append(frame)
+            steps = frame["step"].to_list()
+            passed.update(zip(frame["line"].to_list(), ((index, s) for s in steps), strict=True))
+            self._made[self._dialects[index].name] += len(frame)
+        tally.lines += len(passed)
+        tally.read += len(passed)
+        return frames, passed
 
     def _line(self, raw: bytes, offset: int, number: int, tally: _Tally) -> Iterator[Taken]:
         tally.lines += 1
