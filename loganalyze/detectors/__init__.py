@@ -6,12 +6,20 @@ from collections.abc import Collection
 
 from loganalyze.config import Thresholds
 from loganalyze.detectors.base import Context, Detector, named
+from loganalyze.detectors.grad_explosion import DETECTOR as GRAD_EXPLOSION
 from loganalyze.detectors.life import FAILURE_EVENTS
 from loganalyze.detectors.life_saves import SAVES_AND_RESTARTS
+from loganalyze.detectors.loss_spikes import DETECTOR as LOSS_SPIKES
+from loganalyze.detectors.nonfinite import GRAD as GRAD_NONFINITE
+from loganalyze.detectors.nonfinite import LOSS as LOSS_NONFINITE
 from loganalyze.detectors.speed import SPEED_OVER_TIME
 from loganalyze.model import DetectorRun, Finding, RunLog, severity_rank
 
 DETECTORS: tuple[Detector, ...] = (
+    LOSS_NONFINITE,
+    LOSS_SPIKES,
+    GRAD_NONFINITE,
+    GRAD_EXPLOSION,
     SPEED_OVER_TIME,
     FAILURE_EVENTS,
     SAVES_AND_RESTARTS,

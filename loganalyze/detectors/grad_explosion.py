@@ -1,0 +1,177 @@
+"""grad_explosion: the gradient norm leaves its own past by factors."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from loganalyze.detectors.base import Context, Detector, finding, point
+from loganalyze.detectors.grad_common import Norms, clip_value, norms
+from loganalyze.detectors.loss_common import loss_events
+from loganalyze.model import Finding, Severity, Threshold
+from loganalyze.series import Floats, stretches
+from loganalyze.series_events import Excursion, excursions
+from loganalyze.series_levels import Search
+
+MOST = 30  # findings of one track; the strongest are kept
+_NEAR_ZERO = 1e-12
+
+
+def run(context: Context) -> list[Finding]:
+    """Bursts of the norm, norms beyond all usual from the start, and rises beside a loss event."""
+    found: list[Finding] = []
+    for norm in norms(context):
+        if len(norm.at) < 2:
+            continue
+        always = _always_high(context, norm)
+        if always is not None:
+            found.append(always)
+            continue
+        bursts = _bursts(context, norm)
+        found.extend(bursts)
+        found.extend(_beside_loss(context, norm, bursts))
+    return found
+
+
+def _bursts(context: Context, norm: Norms) -> list[Finding]:
+    y = np.log(np.maximum(norm.values, _NEAR_ZERO))
+    search = Search(
+        z=context.value("grad_explosion.z"),
+        coarse_z=context.value("grad_explosion.z"),
+        chance=context.value("grad_explosion.chance"),
+        floor=context.value("grad_explosion.floor"),
+        skip=norm.skip,
+    )
+    made = []
+    for event in excursions(y, search):
+        if np.exp(event.height) >= context.value("grad_explosion.ratio_info"):
+            made.append(_finding(context, norm, event))
+    made.sort(key=lambda item: -float(item.statistics["ratio"] or 0.0))
+    return made[:MOST]
+
+
+def _finding(context: Context, norm: Norms, event: Excursion) -> Finding:
+    severity, name = _severity(context, norm, event)
+    return _state(
+        context, norm, event.onset, event.end, float(np.exp(event.base)), severity, name,
+        z=event.z, recovered={True: "yes", False: "no", None: "unknown"}[event.recovered],
+    )  # fmt: skip
+
+
+def _severity(context: Context, norm: Norms, event: Excursion) -> tuple[Severity, str]:
+    part = norm.values[event.onset : event.end + 1]
+    base, ratio = float(np.exp(event.base)), float(np.exp(event.height))
+    high = int((part > base * context.value("grad_explosion.ratio_warning")).sum())
+    lasting = context.value("grad_explosion.lasting_points")
+    lasts = event.recovered is False or high >= 2 * lasting
+    sure = event.chance <= context.value("grad_explosion.chance_warning")
+    joint = _loss_moves(context, norm, event.onset, event.end)
+    if joint:
+        return ("critical" if lasts and high else "warning"), "grad_explosion.joint_points"
+    if not sure or not high:
+        return "info", "grad_explosion.ratio_info"
+    if ratio > context.value("grad_explosion.ratio_major") or high >= lasting:
+        huge = float(part.max()) > context.value("seed.grad_norm_high") and high >= lasting
+        worse = lasts and (huge or ratio > context.value("grad_explosion.ratio_major"))
+        return ("critical" if worse else "warning"), "grad_explosion.ratio_major"
+    return "warning", "grad_explosion.ratio_warning"
+
+
+def _loss_moves(context: Context, norm: Norms, first: int, last: int) -> bool:
+    """Whether the loss of the same segment leaves its past within a few points of the stretch."""
+    reach = int(context.value("grad_explosion.joint_points")) * norm.track.interval
+    start, stop = int(norm.steps[first]) - reach, int(norm.steps[last]) + reach
+    return any(
+        curve.steps[event.onset] <= stop and curve.steps[event.end] >= start
+        for curve, events in loss_events(context)
+        if curve.track.segment == norm.track.segment
+        for event in events
+        if np.expm1(event.height if curve.log else 0.0) >= 0.02
+    )
+
+
+def _state(
+    context: Context, norm: Norms, first: int, last: int, base: float, severity: Severity,
+    name: str, **more: float | int | str | None,
+) -> Finding:  # fmt: skip
+    part = norm.values[first : last + 1]
+    peak = first + int(np.argmax(part))
+    at = norm.at
+    evidence = [
+        point(context, norm.track, int(at[max(first - 1, 0)]), "norm_before"),
+        point(context, norm.track, int(at[peak]), "norm_peak", expected=f"{base:.4g}"),
+    ]
+    return finding(
+        "grad_explosion",
+        severity,
+        track=norm.track,
+        first=int(norm.steps[first]),
+        last=int(norm.steps[last]),
+        peak=int(norm.steps[peak]),
+        statistics={
+            "base": base,
+            "peak": float(part.max()),
+            "ratio": float(part.max()) / max(base, _NEAR_ZERO),
+            "length_points": last - first + 1,
+            "loss_scale_removed": "yes" if norm.scaled else "no",
+            **more,
+        },
+        threshold=context.thresholds[name],
+        rules=_seed_rules(context, part),
+        evidence=tuple(evidence),
+    )
+
+
+def _seed_rules(context: Context, part: Floats) -> tuple[Threshold, ...]:
+    rules = []
+    if part.max() > context.value("seed.grad_norm_high"):
+        rules.append(context.thresholds["seed.grad_norm_high"])
+    clip = clip_value(context)
+    if clip is not None and part.max() > clip * context.value("seed.grad_clip_multiple"):
+        rules.append(context.thresholds["seed.grad_clip_multiple"])
+    return tuple(rules)
+
+
+def _beside_loss(context: Context, norm: Norms, known: list[Finding]) -> list[Finding]:
+    """Rises around a loss event that the norm's own past is too short or too wild to show."""
+    made: list[Finding] = []
+    reach = int(context.value("grad_explosion.joint_points"))
+    for curve, events in loss_events(context):
+        if curve.track.segment != norm.track.segment or curve.track.rank != norm.track.rank:
+            continue
+        for event in events:
+            first, last = np.searchsorted(
+                norm.steps,
+                (curve.steps[event.onset], curve.steps[min(event.end, event.onset + 50)]),
+            )
+            near = norm.values[max(first - reach, 0) : first]
+            part = norm.values[first : last + 1]
+            if event.onset < norm.skip or not len(near) or not len(part):
+                continue
+            base = float(np.min(near) if len(near) < 3 else np.median(near))
+            ratio = float(part.max()) / max(base, _NEAR_ZERO)
+            if ratio < context.value("grad_explosion.ratio_warning"):
+                continue
+            high = stretches(part > base * context.value("grad_explosion.ratio_info"))
+            a, b = int(first) + high[0][0], int(first) + high[-1][1]
+            if any(_overlaps(item, int(norm.steps[a]), int(norm.steps[b])) for item in known):
+                continue
+            made.append(_state(context, norm, a, b, base, "warning", "grad_explosion.joint_points"))
+    return made[:MOST]
+
+
+def _overlaps(item: Finding, first: int, last: int) -> bool:
+    return (item.step_first or 0) <= last and (item.step_last or 0) >= first
+
+
+def _always_high(context: Context, norm: Norms) -> Finding | None:
+    """A norm beyond all usual from the first points on: nothing in the log to compare it with."""
+    limit = context.value("grad_explosion.absolute")
+    values = norm.values
+    if float(np.median(values)) < limit or float(np.median(values[: max(3, norm.skip)])) < limit:
+        return None
+    return _state(context, norm, 0, len(values) - 1, limit, "warning", "grad_explosion.absolute")
+
+
+DETECTOR = Detector(
+    name="grad_explosion", kinds=("grad_explosion",), needs=(("grad_norm",),), run=run
+)

@@ -1,0 +1,99 @@
+"""The loss as the detectors judge it: finite points, in logarithms, with what is not judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from loganalyze.detectors.base import Context
+from loganalyze.series import Floats, Ints
+from loganalyze.series_events import Excursion, excursions
+from loganalyze.series_levels import Search
+from loganalyze.tracks import Track
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """The finite points of a track. at: their places in the track.
+
+    y: natural logarithm of the values where all are positive (log), else the values. skip: first
+    points that are not judged: the burst at the start of a run.
+    """
+
+    track: Track
+    at: Ints
+    values: Floats
+    y: Floats
+    log: bool
+    skip: int
+
+    @property
+    def steps(self) -> Ints:
+        """Steps of the points."""
+        return self.track.steps[self.at]
+
+
+def curves(context: Context, metric: str = "loss") -> tuple[Curve, ...]:
+    """The curves of a metric, one for each segment and rank that has at least two points."""
+    made = (_curve(context, track) for track in context.tracks(metric))
+    return tuple(curve for curve in made if len(curve.at) >= 2)
+
+
+def _curve(context: Context, track: Track) -> Curve:
+    at = np.flatnonzero(np.isfinite(track.values))
+    values = track.values[at]
+    log = bool(len(values)) and bool(np.all(values > 0))
+    return Curve(
+        track=track,
+        at=at,
+        values=values,
+        y=np.log(values) if log else values,
+        log=log,
+        skip=unjudged(context, track, at),
+    )
+
+
+def unjudged(context: Context, track: Track, at: Ints) -> int:
+    """How many points (of the places `at`) stand in the burst at the start of a run; at least 1.
+
+    An excerpt, which begins in the middle of a run, has no such burst.
+    """
+    if is_excerpt(context, track) or not len(at):
+        return 1
+    steps = track.steps[at]
+    burst = int(context.value("start.burst_steps"))
+    return max(1, int(np.searchsorted(steps, steps[0] + burst, side="left")))
+
+
+def is_excerpt(context: Context, track: Track) -> bool:
+    """Whether the log begins in the middle of a run: first segment, and not at the first steps."""
+    segments = context.run.meta.segments
+    started = next((s for s in segments if s.index == track.segment), None)
+    if track.segment > 0 or (started is not None and started.relation == "resume"):
+        return False
+    return bool(len(track)) and int(track.steps[0]) > 20 * track.interval + 20
+
+
+def loss_events(context: Context) -> tuple[tuple[Curve, tuple[Excursion, ...]], ...]:
+    """Curves of the loss with their upward excursions; worked out once for a run."""
+    if "loss_events" not in context.memo:
+        context.memo["loss_events"] = tuple(
+            (curve, tuple(excursions(curve.y, loss_search(context, curve))))
+            for curve in curves(context)
+        )
+    found: tuple[tuple[Curve, tuple[Excursion, ...]], ...] = context.memo["loss_events"]
+    return found
+
+
+def loss_search(context: Context, curve: Curve) -> Search:
+    """What counts as an excursion of the loss."""
+    floor = context.value("loss_spike.floor_nat")
+    return Search(
+        z=context.value("loss_spike.z_info"),
+        coarse_z=context.value("loss_spike.z_coarse"),
+        chance=context.value("loss_spike.chance_info"),
+        floor=0.002 if curve.log else floor,
+        floor_of_exp=floor if curve.log else 0.0,
+        skip=curve.skip,
+    )

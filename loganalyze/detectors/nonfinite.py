@@ -1,0 +1,201 @@
+"""loss_nonfinite, grad_nonfinite: NaN or Inf, one finding for each stretch."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from loganalyze.detectors.base import Context, Detector, finding, point
+from loganalyze.model import Evidence, Finding, Severity
+from loganalyze.series import stretches
+from loganalyze.tracks import Track, row_ref
+
+MOST = 20
+
+
+def loss_run(context: Context) -> list[Finding]:
+    """NaN or Inf in the loss, NaN steps that the trainer counted, and losses that fail to appear."""
+    found: list[Finding] = []
+    for track in context.tracks("loss"):
+        bad = ~np.isfinite(track.values)
+        found.extend(_loss_stretch(context, track, a, b) for a, b in _grouped(context, bad))
+    found.extend(_counted(context, found))
+    found.extend(_absent(context, found))
+    return found
+
+
+def _grouped(context: Context, bad: np.ndarray) -> list[tuple[int, int]]:
+    gap = int(context.value("nonfinite.gap_points"))
+    found = stretches(bad, gap=gap)
+    return found if len(found) <= MOST else stretches(bad, gap=len(bad) // MOST)
+
+
+def _loss_stretch(context: Context, track: Track, first: int, last: int) -> Finding:
+    after = track.values[last + 1 :]
+    passing = last - first + 1 <= context.value("nonfinite.passing_points") and len(after) >= 2
+    severity: Severity = "warning" if passing and np.isfinite(after[:2]).all() else "critical"
+    return _stretch(context, track, first, last, "loss_nonfinite", severity)
+
+
+def _stretch(
+    context: Context, track: Track, first: int, last: int, kind: str, severity: Severity
+) -> Finding:
+    bad = int((~np.isfinite(track.values[first : last + 1])).sum())
+    evidence = [point(context, track, first, "first_nonfinite")]
+    before = np.flatnonzero(np.isfinite(track.values[:first]))
+    if len(before):
+        evidence.insert(0, point(context, track, int(before[-1]), "last_finite"))
+    if last + 1 < len(track):
+        evidence.append(point(context, track, last + 1, "next_finite"))
+    return finding(
+        kind,
+        severity,
+        track=track,
+        first=int(track.steps[first]),
+        last=int(track.steps[last]),
+        peak=int(track.steps[first]),
+        statistics={
+            "nonfinite_points": bad,
+            "cost_steps": int(track.steps[last] - track.steps[first]) + track.interval,
+            "recovered": "yes" if last + 1 < len(track) else "no",
+        },
+        threshold=context.thresholds["nonfinite.passing_points"],
+        evidence=tuple(evidence),
+    )
+
+
+def _counted(context: Context, known: list[Finding]) -> list[Finding]:
+    """Stretches of steps where the trainer itself counted NaN iterations."""
+    found = []
+    for track in context.tracks("nan_steps"):
+        hits = track.values > 0
+        for first, last in stretches(hits, gap=int(context.value("nonfinite.gap_points"))):
+            step = int(track.steps[first])
+            if any(_covers(item, step) for item in known):
+                continue
+            found.append(
+                finding(
+                    "loss_nonfinite",
+                    "critical",
+                    track=track,
+                    first=step,
+                    last=int(track.steps[last]),
+                    peak=step,
+                    statistics={"nan_steps": float(track.values[first : last + 1].max())},
+                    threshold=context.thresholds["nonfinite.passing_points"],
+                    evidence=(point(context, track, first, "nan_steps_counted"),),
+                )
+            )
+    return found
+
+
+def _covers(item: Finding, step: int) -> bool:
+    return item.step_first is not None and item.step_first <= step <= (item.step_last or step)
+
+
+def _absent(context: Context, known: list[Finding]) -> list[Finding]:
+    """Rows of training steps that print everything but the loss, which the trainer does for NaN.
+
+    A step that was skipped has no loss and is no NaN: such rows are left out.
+    """
+    rows = _rows_without_loss(context.run.readings)
+    found = []
+    for first, last in _consecutive(rows):
+        row = rows.row(first, named=True)
+        if any(_covers(item, row["step"]) for item in known):
+            continue
+        bad = any(
+            value is not None and not np.isfinite(value)
+            for value in rows["grad_norm"][first : last + 1]
+        )
+        ref = row_ref(context.run, row["row"])
+        found.append(
+            finding(
+                "loss_nonfinite",
+                "warning" if bad else "info",
+                metric="loss",
+                first=row["step"],
+                last=rows["step"][last],
+                peak=row["step"],
+                statistics={"absent_points": last - first + 1},
+                threshold=context.thresholds["nonfinite.passing_points"],
+                evidence=(Evidence(label="loss_absent", step=row["step"], ref=ref),),
+            )
+        )
+    return found[:MOST]
+
+
+def _rows_without_loss(frame: pl.DataFrame) -> pl.DataFrame:
+    """Rows of a grad norm without a loss and without a skipped step, in a log that has both."""
+    wanted = ("loss", "grad_norm")
+    if not set(wanted) <= set(frame.columns):
+        return pl.DataFrame(schema={"row": pl.UInt32, "step": pl.Int64, "grad_norm": pl.Float64})
+    rows = frame.with_row_index("row").filter(
+        pl.col("grad_norm").is_not_null() & pl.col("step").is_not_null()
+    )
+    usual = rows["loss"].null_count() < 0.5 * rows.height
+    rows = rows.with_columns(place=pl.int_range(pl.len())).filter(pl.col("loss").is_null())
+    if "skipped_steps" in rows.columns:
+        rows = rows.filter(pl.col("skipped_steps").fill_null(0) == 0)
+    other = [c for c in ("lr", "samples_seen", "step_time_s") if c in rows.columns]
+    if not other or (not usual and not rows["grad_norm"].is_nan().any()):
+        return rows.clear()
+    return rows.filter(pl.all_horizontal(pl.col(c).is_not_null() for c in other))
+
+
+def _consecutive(rows: pl.DataFrame) -> list[tuple[int, int]]:
+    if not rows.height:
+        return []
+    place = rows["place"].to_numpy()
+    breaks = np.flatnonzero(np.diff(place) > 1)
+    firsts = [0, *(int(b) + 1 for b in breaks)]
+    return list(zip(firsts, [*(int(b) for b in breaks), rows.height - 1], strict=True))
+
+
+def grad_run(context: Context) -> list[Finding]:
+    """NaN or Inf in the gradient norm; single skipped steps of fp16 are only a note."""
+    found: list[Finding] = []
+    for track in context.tracks("grad_norm"):
+        bad = ~np.isfinite(track.values)
+        for first, last in _grouped(context, bad):
+            severity = _grad_severity(context, track, first, last)
+            found.append(_stretch(context, track, first, last, "grad_nonfinite", severity))
+    return found
+
+
+def _grad_severity(context: Context, track: Track, first: int, last: int) -> Severity:
+    bad = ~np.isfinite(track.values[first : last + 1])
+    loss = _loss_near(context, track, first, last)
+    if loss is not None and loss["frozen_after"]:
+        return "critical"
+    long = int(bad.sum()) > context.value("nonfinite.passing_points")
+    ends = last + 1 >= len(track)
+    if long and bad.mean() > 0.5:
+        return "critical" if ends or loss is None or not loss["sound"] else "warning"
+    if ends and len(track) > 2:
+        return "critical" if bad.sum() > 1 else "warning"
+    if loss is not None and loss["sound"]:
+        return "info"
+    return "warning"
+
+
+def _loss_near(context: Context, track: Track, first: int, last: int) -> dict[str, bool] | None:
+    """How the loss is during and after a stretch: finite and not zero; frozen ever after."""
+    same = [t for t in context.tracks("loss") if t.segment == track.segment]
+    if not same:
+        return None
+    loss = same[0]
+    start, stop = np.searchsorted(loss.steps, (track.steps[first], track.steps[last] + 1))
+    during = loss.values[start : stop + 3]
+    after = loss.values[stop : stop + 10]
+    sound = bool(len(during)) and bool(np.all(np.isfinite(during) & (during != 0)))
+    frozen = len(after) >= 3 and bool(np.all(after[1:] == after[1]))
+    return {"sound": sound, "frozen_after": frozen}
+
+
+LOSS = Detector(
+    name="loss_nonfinite", kinds=("loss_nonfinite",), needs=(("loss", "nan_steps"),), run=loss_run
+)
+GRAD = Detector(
+    name="grad_nonfinite", kinds=("grad_nonfinite",), needs=(("grad_norm",),), run=grad_run
+)
