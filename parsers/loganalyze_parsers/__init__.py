@@ -6,13 +6,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from loganalyze.model import Batch
-from loganalyze_parsers import deepspeed, golden_values, megatron
+from loganalyze_parsers import (
+    deepspeed,
+    deepspeed_csv,
+    golden_values,
+    huggingface,
+    huggingface_table,
+    megatron,
+    trainer_state,
+)
 from loganalyze_parsers.api import Dialect, Head, Parser
 from loganalyze_parsers.blocks import open_bytes
 from loganalyze_parsers.textlog import parse_text
 
 #: Lines are offered in this order; the first dialect that takes numbers from a line owns them.
-DIALECTS: tuple[Dialect, ...] = (deepspeed.DIALECT, megatron.DIALECT)
+DIALECTS: tuple[Dialect, ...] = (
+    deepspeed.DIALECT,
+    megatron.DIALECT,
+    huggingface.DIALECT,
+    huggingface_table.DIALECT,
+)
 
 
 def _ignore_rule(text: str) -> str | None:
@@ -35,7 +48,13 @@ def _sniff_text(head: Head) -> float:
 TEXT = Parser(name="text", sniff=_sniff_text, parse=_parse_text)
 
 #: The parser that is surest of an input reads it; ties go to the first.
-PARSERS: tuple[Parser, ...] = (golden_values.PARSER, TEXT)
+PARSERS: tuple[Parser, ...] = (
+    golden_values.PARSER,
+    trainer_state.PARSER,
+    trainer_state.RESULTS_PARSER,
+    deepspeed_csv.PARSER,
+    TEXT,
+)
 
 _HEAD_BYTES = 64 * 1024
 

@@ -96,6 +96,10 @@ class DeepSpeedReader:
         """Nothing is ever held back."""
         return Taken()
 
+    def passed(self, step: int) -> None:
+        """A record of that step was read by the column."""
+        self._state.step = step
+
     def _note_bar(self, text: str) -> None:
         """A Trainer's own bar tells the step where the engine prints none."""
         bars = [bar for bar in tqdm_bar.find_bars(text) if not bar.described]

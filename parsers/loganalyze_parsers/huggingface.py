@@ -1,0 +1,182 @@
+"""The Hugging Face Trainer's console and its kin: TRL, LLaMA-Factory, ms-swift, axolotl, Unsloth.
+
+    {'loss': 1.2345, 'grad_norm': 0.81, 'learning_rate': 4.5e-05, 'epoch': 0.12}
+    {'eval_loss': '1.31', 'eval_runtime': '36.4', 'epoch': '1'}
+    {'train_runtime': 282.2, 'train_samples_per_second': 177.2, 'train_loss': 0.2, 'epoch': 2.0}
+    {"current_steps": 10, "total_steps": 870, "loss": 1.2, "lr": 4e-05, "elapsed_time": "0:01:02"}
+
+The last row of a run holds means over the whole run: it becomes a `note` event, not a row of a
+curve. How a row without a step gets one is told in huggingface_steps.py.
+
+>>> from loganalyze.model import LineRef
+>>> reader = HuggingFaceReader()
+>>> text = "  1%|#  | 9/860 [00:43<1:05:18,  4.60s/it]{'loss': 0.0, 'grad_norm': nan, 'epoch': 0.2}"
+>>> line = Line(text=text, ref=LineRef(source=0, line=1, offset=0, length=len(text)))
+>>> row = reader.feed(line).readings[0]
+>>> row.step, row.values["loss"], row.values["raw/nan_hidden"]
+(9, nan, 1.0)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from loganalyze.model import Event, Problem, Reading
+from loganalyze_parsers import tqdm_bar
+from loganalyze_parsers.api import Dialect, Line, Taken
+from loganalyze_parsers.huggingface_dicts import Found, find_dicts
+from loganalyze_parsers.huggingface_keys import (
+    Kind,
+    kind_of,
+    number_of,
+    reveal_hidden_nan,
+    values_of,
+)
+from loganalyze_parsers.huggingface_life import LIFE_MARKERS, Life
+from loganalyze_parsers.huggingface_steps import StepClock
+
+_DICT_MARKERS = (
+    "'loss'", '"loss"', "'epoch'", '"epoch"', "'learning_rate'", '"current_steps"',
+    "'eval_loss'", '"eval_loss"', "'train_runtime'", "/loss'", "'objective/kl'",
+)  # fmt: skip
+#: Postfixes of other makers' bars.
+_FOREIGN_POSTFIX = ("v_num", "reduced_train_loss", "gpt_loss", "global_step", "loss_mean")
+_POSTFIX_LOSS = ("loss", "train_loss", "step_loss", "train/loss")
+
+
+class HuggingFaceReader:
+    """One input's state: the clock, and what the rows before said."""
+
+    def __init__(self) -> None:
+        """Nothing seen."""
+        self._clock = StepClock()
+        self._life = Life(self._clock)
+        self._last_loss: dict[int | None, float | None] = {}
+        self._last_pairs: Mapping[str, str] = {}
+        self._told_hidden = False
+        self._postfix_step: int | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether a block is open whose rows have no mark of their own."""
+        return self._life.open
+
+    def feed(self, line: Line) -> Taken | None:
+        """Readings, events, or None for a line of another make."""
+        text = line.text
+        bars = tqdm_bar.find_bars(text)
+        for bar in bars:
+            self._clock.note_bar(bar)
+        if any(marker in text for marker in _DICT_MARKERS):
+            taken = self._rows(line)
+            if taken is not None:
+                return taken
+        return self._life.feed(line) or self._bar_only(line, bars)
+
+    def finish(self) -> Taken:
+        """Nothing is ever held back."""
+        return Taken()
+
+    def passed(self, step: int) -> None:
+        """Never called: there is no bulk way."""
+
+    def _rows(self, line: Line) -> Taken | None:
+        taken = Taken()
+        for found in find_dicts(line.text):
+            kind = kind_of(frozenset(found.pairs))
+            if kind:
+                self._take(line, found, kind, taken)
+        return taken if taken.readings or taken.events or taken.ignored else None
+
+    def _take(self, line: Line, found: Found, kind: Kind, taken: Taken) -> None:
+        if kind == "progress":
+            taken.ignored = "progress without numbers of training"
+        elif kind == "summary":
+            self._clock.interrupt()
+            taken.events.append(_summary(line, found, self._clock.last_step))
+        elif kind == "eval":
+            self._clock.interrupt()
+            step = self._clock.eval_step(found.pairs)
+            taken.readings.append(_reading(line, step, values_of(found.pairs)))
+        elif self._is_copy(line, found):
+            taken.ignored = "copy by another rank"
+        else:
+            self._train(line, found, taken)
+
+    def _train(self, line: Line, found: Found, taken: Taken) -> None:
+        values = values_of(found.pairs)
+        step = self._clock.train_step(found.pairs, line.rank)
+        seconds = self._clock.step_time(step, values.get("raw/elapsed_s"))
+        if seconds is not None:
+            values.setdefault("step_time_s", seconds)
+        loss = values.get("loss")
+        if reveal_hidden_nan(values, self._last_loss.get(line.rank)) and not self._told_hidden:
+            self._told_hidden = True
+            taken.problems.append(_hidden_problem(line, step))
+        self._last_loss[line.rank] = loss
+        self._last_pairs = found.pairs
+        taken.readings.append(_reading(line, step, values))
+
+    def _is_copy(self, line: Line, found: Found) -> bool:
+        """Whether another rank printed the row before word for word, without saying who it is.
+
+        Two steps never share all digits of a gradient norm, unless it is 0 or NaN.
+        """
+        norm = number_of(found.pairs.get("grad_norm"))
+        if line.rank is not None or norm is None or norm == 0.0 or not math.isfinite(norm):
+            return False
+        printed = str(found.pairs["grad_norm"]).strip("'\"")
+        return found.pairs == self._last_pairs and len(printed) > 8
+
+    def _bar_only(self, line: Line, bars: list[tqdm_bar.Bar]) -> Taken | None:
+        if not bars:
+            return None
+        bar = bars[-1]
+        names = [name for name in _POSTFIX_LOSS if name in bar.postfix]
+        if names and not any(name in bar.postfix for name in _FOREIGN_POSTFIX):
+            return self._postfix_row(line, bar, names[0])
+        rest = line.text[bar.end :].strip()
+        return None if rest else Taken(ignored="progress bar")
+
+    def _postfix_row(self, line: Line, bar: tqdm_bar.Bar, loss: str) -> Taken:
+        """Accelerate scripts hang the loss of the last step onto the bar."""
+        if bar.done == self._postfix_step:
+            return Taken(ignored="progress bar")
+        self._postfix_step = bar.done
+        pairs: dict[str, object] = {**bar.postfix, "loss": bar.postfix[loss]}
+        if loss != "loss":
+            pairs.pop(loss)
+        return Taken(readings=[_reading(line, bar.done, values_of(pairs))])
+
+
+def _reading(line: Line, step: int | None, values: dict[str, float]) -> Reading:
+    return Reading(step=step, ref=line.ref, values=values, rank=line.rank, wall_s=line.wall_s)
+
+
+def _summary(line: Line, found: Found, step: int | None) -> Event:
+    """The run's last row: means over the whole run."""
+    detail = {name.removeprefix("raw/"): value for name, value in values_of(found.pairs).items()}
+    return Event(
+        kind="note", ref=line.ref, text=line.text[found.start : found.end][:400], step=step,
+        rank=line.rank, wall_s=line.wall_s, detail={"summary": "end of training", **detail},
+    )  # fmt: skip
+
+
+def _hidden_problem(line: Line, step: int) -> Problem:
+    return Problem(
+        rule="nan_hidden_by_trainer",
+        message=(
+            f"step {step}: grad_norm is NaN beside a loss of 0 or one repeated from the row "
+            "before: the Trainer's logging_nan_inf_filter hides a NaN loss; a 0 is read as NaN. "
+            "Set logging_nan_inf_filter=False to see the loss itself"
+        ),
+        ref=line.ref,
+    )
+
+
+DIALECT = Dialect(
+    name="huggingface",
+    markers=(*_DICT_MARKERS, *LIFE_MARKERS, *tqdm_bar.MARKERS),
+    reader=HuggingFaceReader,
+)

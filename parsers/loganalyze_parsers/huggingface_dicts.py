@@ -1,0 +1,77 @@
+"""Finds flat dictionaries in running text: Python's or JSON's, torn at either end, or glued.
+
+    12/864 [00:43<1:05:18, 4.6s/it]{'loss': 0.5, 'grad_norm': nan, 'epoch': 0.2}{'loss': 0.4, ...
+    {'loss': '0.9446', 'grad_norm': '1.425e+04', 'epoch': '0.27'}        (v5: quoted)
+    {"loss": 2.31, "epoch": 0.12, "step": 500}                           (2020)
+    'loss': -0.0, 'grad_norm': 0.0, 'epoch': 0.0}                        (torn)
+
+Nothing is evaluated. Dictionaries inside lists or other dictionaries are left out.
+
+>>> [dict(found.pairs) for found in find_dicts("x{'loss': 0.5, 'epoch': '1'}{'eval_loss': nan}")]
+[{'loss': '0.5', 'epoch': "'1'"}, {'eval_loss': 'nan'}]
+>>> find_dicts('"metrics": {"loss": 1.0, "epoch": 2}')
+[]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from loganalyze_parsers.huggingface_keys import plain_key
+
+_PAIR = re.compile(
+    r"""(['"])([^'"{}\r\n]{1,120})\1\s*:\s*"""
+    r"""("[^"\r\n]*"|'[^'\r\n]*'|\w+(?:\.\w+)*\([^()]*\)|[^\s,'"{}\[\]()]+)"""
+)
+_COMMA = re.compile(r"\s*,\s*")
+#: Other makers put a word and their step before the dictionary.
+_OTHER_MAKER = re.compile(r"(?:perf|rollout|step|iteration)\s+\d+\s*:\s*$", re.IGNORECASE)
+_NESTED = re.compile(r"""(?:['"]\s*:|\[|,)\s*$""")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One dictionary: its pairs as printed (values unparsed), where it stands, if it is whole."""
+
+    pairs: Mapping[str, str]
+    start: int
+    end: int
+    whole: bool
+
+
+def find_dicts(text: str) -> list[Found]:
+    """All flat dictionaries of a line with at least two pairs, or one if it is whole."""
+    found: list[Found] = []
+    run: list[re.Match[str]] = []
+    end = 0
+    for match in _PAIR.finditer(text):
+        if run and not _COMMA.fullmatch(text, end, match.start()):
+            _add(found, text, run)
+            run = []
+        run.append(match)
+        end = match.end()
+    if run:
+        _add(found, text, run)
+    return found
+
+
+def _add(found: list[Found], text: str, run: list[re.Match[str]]) -> None:
+    before = text[: run[0].start()].rstrip()
+    opened = before.endswith("{")
+    if opened:
+        before = before[:-1]
+        if _NESTED.search(before) or _OTHER_MAKER.search(before):
+            return
+    elif before:
+        return
+    after = text[run[-1].end() :].lstrip()
+    closed = after.startswith("}")
+    if after.startswith(("[", "{", "(")):
+        return
+    pairs = {plain_key(match[2]): match[3] for match in run}
+    if not closed and not after and run[-1][3][-1] not in "'\"":
+        pairs.pop(plain_key(run[-1][2]))  # the last number may be cut in the middle
+    if len(pairs) >= (1 if opened and closed else 2):
+        found.append(Found(pairs, run[0].start(), run[-1].end(), opened and closed))
