@@ -49,7 +49,7 @@ def print_quantum(x: Floats, most: int = 4096) -> float:
 
 def _on_grid(x: Floats, grid: float) -> bool:
     parts = x / grid
-    return bool(np.all(np.abs(parts - np.round(parts)) < 1e-6 * np.maximum(1.0, np.abs(parts))))
+    return bool(np.all(np.abs(parts - np.round(parts)) < 1e-3))
 
 
 def centred_median(x: Floats, width: int) -> Floats:

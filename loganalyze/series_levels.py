@@ -22,6 +22,7 @@ WINDOW = 101
 #: (block size, baseline in blocks) of the coarser scales; the tested mean is over four blocks.
 COARSE = ((4, 65), (32, 33))
 BLOCKS = 4
+COARSE_FLOOR = 0.4  # of the floor of single points: means of many are better known
 CLIP = 4.0  # deviations at which single points are clipped before they are averaged
 TAIL_SHARE = 0.004  # share of points in the lower tail from which the upper one is foretold
 POWERS = (3.5, 12.0)  # of a tail, from heavier than Student's t with 4 degrees to nearly normal
@@ -53,6 +54,7 @@ class Level:
     centre: Floats
     base: Floats
     sigma: Floats
+    floor: Floats
     z: Floats
     limit: float
     size: int  # points in a block
@@ -90,19 +92,21 @@ def fine_level(y: Floats, search: Search) -> Level:
     rest = y - base
     lag = past_median(rest, WINDOW)
     lag[: WINDOW // 2] = 0.0
-    sigma = MAD_TO_SIGMA * past_median(np.abs(rest - np.minimum(lag, 0.0)), 2 * WINDOW - 1)
-    floor = np.maximum(search.floor, search.floor_of_exp * np.exp(-base) if search.floor_of_exp else 0.0)
+    sigma = MAD_TO_SIGMA * past_median(np.abs(rest - lag), 2 * WINDOW - 1)
+    own = search.floor_of_exp * np.exp(-base) if search.floor_of_exp else 0.0
+    floor = np.broadcast_to(np.maximum(search.floor, own), y.shape)
     sigma = np.maximum(np.nan_to_num(sigma), floor) * _few(len(y))
-    falling = np.clip(lag, -2.0 * sigma, 0.0)  # a falling trend leaves its median above it
-    z = np.where(rest > 0, (rest - falling) / sigma, 0.0)
+    trend = np.maximum(lag, -2.0 * sigma)  # a falling series leaves its past median above it
+    z = np.where(rest > 0, (rest - trend) / sigma, 0.0)
     null = (y - centre) / sigma
     limit, power = tail_limit(
         null[WINDOW:] if len(y) > 2 * WINDOW else null, search.chance, search.z
     )
     return Level(
         centre=centre,
-        base=base + falling,
+        base=base + trend,
         sigma=sigma,
+        floor=floor,
         z=z,
         limit=limit,
         power=power,
@@ -126,21 +130,23 @@ def coarse_level(y: Floats, fine: Level, size: int, width: int, search: Search) 
     base = _later(past_median(blocks, width), BLOCKS - 1)
     rest = mean - base
     lag = _later(past_median(np.nan_to_num(rest), width), BLOCKS)
-    lag[:width] = 0.0
+    lag[: width // 2] = 0.0
     centre = centred_median(blocks, width)
     null = mean - _later(centre, BLOCKS // 2)
     spread = MAD_TO_SIGMA * float(np.nanmedian(np.abs(null))) if len(blocks) else 0.0
     typical = float(np.median(fine.sigma))
     local = block_means(fine.sigma, size) / typical
     sigma = np.maximum(spread * local, typical * local / np.sqrt(size * BLOCKS))
-    falling = np.clip(np.nan_to_num(lag), -3.0 * sigma, 0.0)
-    z = np.where(rest > 0.5 * sigma, (rest - falling) / sigma, 0.0)
-    z[: width // 2] = 0.0
+    sigma = np.maximum(sigma, COARSE_FLOOR * block_means(fine.floor, size))
+    trend = np.maximum(np.nan_to_num(lag), -3.0 * sigma)
+    z = np.where(rest > 0.5 * sigma, (rest - trend) / sigma, 0.0)
+    z[:width] = 0.0
     limit, power = tail_limit((null / sigma)[width:], search.chance * size, search.coarse_z)
     return Level(
         centre=centre,
-        base=base + falling,
+        base=base + trend,
         sigma=sigma,
+        floor=fine.floor,
         z=np.nan_to_num(z),
         limit=limit,
         power=power,
