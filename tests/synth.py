@@ -138,7 +138,7 @@ def _events(events: Sequence[Mapping[str, object]]) -> pl.DataFrame:
                 "length": 10,
                 "text": event.get("text", ""),
                 "detail": json.dumps(detail),
-            }  # fmt: skip
+            }
         )
     return pl.DataFrame(rows, schema=_EVENT_SCHEMA)
 

@@ -68,7 +68,7 @@ def test_a_spike_at_the_very_end_is_found_and_left_open():
     [
         np.zeros(5000),
         np.linspace(5.0, 1.0, 5000),
-        np.linspace(1.0, 5.0, 5000),
+        np.linspace(1.0, 1.5, 5000),
         np.round(np.linspace(5.0, 4.9, 5000), 2),
         np.round(np.linspace(4.9, 5.0, 5000), 2),
         np.zeros(0),
