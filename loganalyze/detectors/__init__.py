@@ -7,11 +7,14 @@ from collections.abc import Collection
 from loganalyze.config import Thresholds
 from loganalyze.detectors.base import Context, Detector, named
 from loganalyze.detectors.grad_explosion import DETECTOR as GRAD_EXPLOSION
+from loganalyze.detectors.hardware import HARDWARE
 from loganalyze.detectors.life import FAILURE_EVENTS
 from loganalyze.detectors.life_saves import SAVES_AND_RESTARTS
 from loganalyze.detectors.loss_spikes import DETECTOR as LOSS_SPIKES
+from loganalyze.detectors.memory import MEMORY
 from loganalyze.detectors.nonfinite import GRAD as GRAD_NONFINITE
 from loganalyze.detectors.nonfinite import LOSS as LOSS_NONFINITE
+from loganalyze.detectors.ranks import RANKS
 from loganalyze.detectors.speed import SPEED_OVER_TIME
 from loganalyze.model import DetectorRun, Finding, RunLog, severity_rank
 
@@ -21,6 +24,9 @@ DETECTORS: tuple[Detector, ...] = (
     GRAD_NONFINITE,
     GRAD_EXPLOSION,
     SPEED_OVER_TIME,
+    *MEMORY,
+    *HARDWARE,
+    *RANKS,
     FAILURE_EVENTS,
     SAVES_AND_RESTARTS,
 )

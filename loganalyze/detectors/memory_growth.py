@@ -1,0 +1,123 @@
+"""Steady growth of a memory track: onset, slope with its interval, and when it will be full."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from loganalyze.detectors.base import Context
+from loganalyze.series_trend import Slope, straightness, theil_sen
+from loganalyze.tracks import FloatArray, IntArray, Track
+
+#: Windows that must rise one after the other, and the tails of a tooth that are tried.
+_WINDOWS = 10
+_TAILS = (1.0, 0.75, 0.5, 0.35, 0.25)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """Points [start, stop) of a track that grow steadily. Slopes in units per step.
+
+    share: growth over the stretch against its beginning; begin, end: fitted values.
+    """
+
+    start: int
+    stop: int
+    slope: Slope
+    begin: float
+    end: float
+
+    @property
+    def share(self) -> float:
+        """Growth over the stretch, as a share of its first value."""
+        return self.end / self.begin - 1.0 if self.begin > 0 else float("inf")
+
+
+def growths(context: Context, track: Track) -> list[Growth]:
+    """Stretches of steady growth, one a tooth: a fall starts a new tooth."""
+    values = track.values
+    good = np.isfinite(values) & (values > 0)
+    if good.sum() < context.value("memory_leak.few_records"):
+        return []
+    at = np.flatnonzero(good).astype(np.int64)
+    edges = [0, *(_falls(context, values[at]) + 1), len(at)]
+    found = []
+    for begin, end in pairwise(edges):
+        growth = _tooth(context, track, at[begin:end])
+        if growth is not None:
+            found.append(growth)
+    return found
+
+
+def _falls(context: Context, values: FloatArray) -> IntArray:
+    """Points after which the memory falls at once and stays down for a while."""
+    least = context.value("memory_leak.fall_share")
+    stay = 5
+    falls = np.flatnonzero(np.diff(values) < -least * values[:-1])
+    kept = [
+        int(i)
+        for i in falls
+        if np.median(values[i + 1 : i + 1 + stay])
+        < (1.0 - least) * np.median(values[max(0, i + 1 - stay) : i + 1])
+    ]
+    return np.array(kept, dtype=np.int64)
+
+
+def _tooth(context: Context, track: Track, at: IntArray) -> Growth | None:
+    """The longest tail of a tooth that grows steadily; without its first points (start-up)."""
+    if len(at) < context.value("memory_leak.records"):
+        return _short(context, track, at)
+    skip = min(len(at) // 5, int(context.value("memory_leak.start_records")))
+    body = at[skip:]
+    for tail in _TAILS:
+        part = body[len(body) - int(tail * len(body)) :]
+        if len(part) < context.value("memory_leak.records") * 2 // 3:
+            break
+        growth = _fit(track, part)
+        if _steady(context, track.values[part], growth):
+            return growth
+    return None
+
+
+def _fit(track: Track, part: IntArray) -> Growth:
+    x = track.steps[part].astype(np.float64)
+    slope = theil_sen(x, track.values[part])
+    return Growth(
+        start=int(part[0]),
+        stop=int(part[-1]) + 1,
+        slope=slope,
+        begin=slope.intercept + slope.slope * x[0],
+        end=slope.intercept + slope.slope * x[-1],
+    )
+
+
+def _steady(context: Context, values: FloatArray, growth: Growth) -> bool:
+    """Grows all along: certain slope, every window above the one before, no saturation."""
+    th = context.thresholds
+    if growth.slope.low <= 0 or growth.share < th.value("memory_leak.info_share"):
+        return False
+    if growth.slope.trend < th.value("memory_leak.trend"):
+        return False
+    if straightness(values) < th.value("memory_leak.straightness"):
+        return False
+    middles = np.array([np.median(part) for part in np.array_split(values, _WINDOWS)])
+    rising = np.diff(middles) > 0
+    half = _WINDOWS // 2
+    first, second = middles[half] - middles[0], middles[-1] - middles[half - 1]
+    goes_on = second >= th.value("memory_leak.goes_on") * first
+    return bool(rising.mean() >= th.value("memory_leak.rising") and rising[-1] and goes_on)
+
+
+def _short(context: Context, track: Track, at: IntArray) -> Growth | None:
+    """Few records: only a straight line that rises at every record, and by a lot."""
+    if len(at) < context.value("memory_leak.few_records"):
+        return None
+    values, x = track.values[at], track.steps[at].astype(np.float64)
+    if not np.all(np.diff(values) > 0) or len(np.unique(x)) < len(x):
+        return None
+    straight = float(np.corrcoef(x, values)[0, 1] ** 2)
+    growth = _fit(track, at)
+    enough = growth.share >= context.value("memory_leak.few_share")
+    return growth if enough and straight >= context.value("memory_leak.few_r2") else None
