@@ -138,6 +138,8 @@ def coarse_level(y: Floats, fine: Level, size: int, width: int, search: Search) 
     local = block_means(fine.sigma, size) / typical
     sigma = np.maximum(spread * local, typical * local / np.sqrt(size * BLOCKS))
     sigma = np.maximum(sigma, COARSE_FLOOR * block_means(fine.floor, size))
+    early = np.clip(2.0 * width / np.maximum(np.arange(len(lag)), 1), 1.0, 2.5)
+    lag = np.where(lag > 0, lag * early, lag)  # a rise is known half at first
     trend = np.maximum(np.nan_to_num(lag), -3.0 * sigma)
     z = np.where(rest > 0.5 * sigma, (rest - trend) / sigma, 0.0)
     z[:width] = 0.0
