@@ -17,6 +17,7 @@ v0.15.2: a run may use DeepSpeed and print none of this.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from loganalyze_parsers import tqdm_bar
@@ -33,6 +34,7 @@ from loganalyze_parsers.deepspeed_progress import (
 from loganalyze_parsers.deepspeed_reports import Reports
 from loganalyze_parsers.deepspeed_scale import take_scale
 from loganalyze_parsers.deepspeed_state import State
+from loganalyze_parsers.wrapped import Wrapped, merged
 
 _Take = Callable[[Line, State], Taken | None]
 
@@ -62,6 +64,26 @@ _REPORT_MARKERS = ("comm op: ", "Comm. Op", "Flops Profiler", "Profile Summary")
 _MEGATRON_MARKERS = ("Megatron", "megatron")
 
 
+#: What a line of the engine must have if it has the first word; else it was cut.
+_WHOLE = (
+    (re.compile(r"\] step=\d+,"), re.compile(r"mom=\[.*\]")),
+    (re.compile(r"/micro_step=\d+/"), re.compile(r"CurrSamplesPerSec=\d|vm %.*swap %: \d")),
+    (re.compile(r"Attempted loss scale"), re.compile(r"reducing to \d|hysteresis to \d")),
+    (re.compile(r"time \(ms\) \| [a-z_]+"), re.compile(r"[\d)]$")),
+)
+
+
+def is_cut(text: str) -> bool:
+    """Whether a line of the engine goes on behind its end."""
+    if not any(word in text for word in ("step=", "loss scale", "time (ms) |")):
+        return False
+    return any(head.search(text) and not rest.search(text) for head, rest in _WHOLE)
+
+
+def _continues(line: Line) -> bool:
+    return line.wall_s is None and not line.text.startswith(("[INFO", "[WARN", "[ERROR", "Traceb"))
+
+
 class DeepSpeedReader:
     """One input's state."""
 
@@ -69,19 +91,27 @@ class DeepSpeedReader:
         """Nothing seen."""
         self._state = State()
         self._reports = Reports()
+        self._wrapped = Wrapped(is_cut, _continues)
 
     @property
     def open(self) -> bool:
-        """Whether a report is open whose rows have no mark of their own."""
-        return bool(self._reports.kind)
+        """Whether a report is open whose rows have no mark of their own, or a line goes on."""
+        return bool(self._reports.kind) or self._wrapped.open
 
     def feed(self, line: Line) -> Taken | None:
         """Readings, events, or None for a line of another make."""
+        lines = self._wrapped.push(line)
+        if not lines:
+            return Taken(ignored="row of a wrapped record")
+        taken = [found for one in lines if (found := self._whole(one)) is not None]
+        return merged(taken) if taken else None
+
+    def _whole(self, line: Line) -> Taken | None:
         text = line.text
         if not self._state.beside_megatron and any(word in text for word in _MEGATRON_MARKERS):
             self._state.beside_megatron = True
         self._note_bar(text)
-        if self.open or any(word in text for word in _REPORT_MARKERS):
+        if self._reports.kind or any(word in text for word in _REPORT_MARKERS):
             taken = self._reports.feed(line, self._state)
             if taken is not None:
                 return taken
@@ -93,8 +123,9 @@ class DeepSpeedReader:
         return None
 
     def finish(self) -> Taken:
-        """Nothing is ever held back."""
-        return Taken()
+        """A line that the end of the input cut."""
+        taken = [found for one in self._wrapped.flush() if (found := self._whole(one)) is not None]
+        return merged(taken)
 
     def passed(self, step: int) -> None:
         """A record of that step was read by the column."""

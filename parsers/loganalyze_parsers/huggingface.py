@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from loganalyze.model import Event, Problem, Reading
 from loganalyze_parsers import tqdm_bar
 from loganalyze_parsers.api import Dialect, Line, Taken
-from loganalyze_parsers.huggingface_dicts import Found, find_dicts
+from loganalyze_parsers.huggingface_dicts import Found, find_dicts, is_open_dict
 from loganalyze_parsers.huggingface_keys import (
     Kind,
     kind_of,
@@ -35,6 +35,7 @@ from loganalyze_parsers.huggingface_keys import (
 )
 from loganalyze_parsers.huggingface_life import LIFE_MARKERS, Life
 from loganalyze_parsers.huggingface_steps import StepClock
+from loganalyze_parsers.wrapped import Wrapped, merged
 
 _DICT_MARKERS = (
     "'loss'", '"loss"', "'epoch'", '"epoch"', "'learning_rate'", '"current_steps"',
@@ -56,14 +57,22 @@ class HuggingFaceReader:
         self._last_pairs: Mapping[str, str] = {}
         self._told_hidden = False
         self._postfix_step: int | None = None
+        self._wrapped = Wrapped(is_open_dict, _continues)
 
     @property
     def open(self) -> bool:
-        """Whether a block is open whose rows have no mark of their own."""
-        return self._life.open
+        """Whether a block is open whose rows have no mark of their own, or a row goes on."""
+        return self._life.open or self._wrapped.open
 
     def feed(self, line: Line) -> Taken | None:
         """Readings, events, or None for a line of another make."""
+        lines = self._wrapped.push(line)
+        if not lines:
+            return Taken(ignored="row of a wrapped record")
+        taken = [found for one in lines if (found := self._whole(one)) is not None]
+        return merged(taken) if taken else None
+
+    def _whole(self, line: Line) -> Taken | None:
         text = line.text
         bars = tqdm_bar.find_bars(text)
         for bar in bars:
@@ -75,8 +84,9 @@ class HuggingFaceReader:
         return self._life.feed(line) or self._bar_only(line, bars)
 
     def finish(self) -> Taken:
-        """Nothing is ever held back."""
-        return Taken()
+        """A row that the end of the input cut."""
+        taken = [found for one in self._wrapped.flush() if (found := self._whole(one)) is not None]
+        return merged(taken)
 
     def passed(self, step: int) -> None:
         """Never called: there is no bulk way."""
@@ -148,6 +158,12 @@ class HuggingFaceReader:
         if loss != "loss":
             pairs.pop(loss)
         return Taken(readings=[_reading(line, bar.done, values_of(pairs))])
+
+
+def _continues(line: Line) -> bool:
+    """Whether a line may be the rest of an open dictionary."""
+    text = line.text
+    return line.wall_s is None and not text.startswith(("{", "[")) and ("}" in text or ":" in text)
 
 
 def _reading(line: Line, step: int | None, values: dict[str, float]) -> Reading:

@@ -25,6 +25,9 @@ _PAIR = re.compile(
     r"""(['"])([^'"{}\r\n]{1,120})\1\s*:\s*"""
     r"""("[^"\r\n]*"|'[^'\r\n]*'|\w+(?:\.\w+)*\([^()]*\)|[^\s,'"{}\[\]()]+)"""
 )
+_OPEN = re.compile(
+    r"""\{\s*['"](?:loss|epoch|eps|eval_\w+|train_runtime|current_steps)['"]\s*:[^{}\[\]]*$"""
+)
 _COMMA = re.compile(r"\s*,\s*")
 #: Other makers put a word and their step before the dictionary.
 _OTHER_MAKER = re.compile(r"(?:perf|rollout|step|iteration)\s+\d+\s*:\s*$", re.IGNORECASE)
@@ -39,6 +42,11 @@ class Found:
     start: int
     end: int
     whole: bool
+
+
+def is_open_dict(text: str) -> bool:
+    """Whether the text ends inside a dictionary of the Trainer's."""
+    return _OPEN.search(text) is not None
 
 
 def find_dicts(text: str) -> list[Found]:

@@ -1,0 +1,85 @@
+"""Lines that a terminal or a mail cut in two: held until the rest comes.
+
+    {'loss': 1.25, 'grad_norm': 0.5, 'learning_
+    rate': 4e-05, 'epoch': 0.12}
+
+The rest stands on the next lines, without a mark of its own. A line that was torn for good (a
+crash, another rank's text) is given back as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from loganalyze.model import LineRef
+from loganalyze_parsers.api import Line, Taken
+
+#: A record spans at most so many lines.
+_MAX_LINES = 5
+
+
+class Wrapped:
+    """At most one line that is still open."""
+
+    def __init__(self, is_open: Callable[[str], bool], continues: Callable[[Line], bool]) -> None:
+        """is_open: whether a text ends inside a record; continues: whether a line goes on."""
+        self._is_open = is_open
+        self._continues = continues
+        self._held: Line | None = None
+        self._lines = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether something is held."""
+        return self._held is not None
+
+    def push(self, line: Line) -> list[Line]:
+        """The lines that are complete now, in order; empty while this one is held."""
+        held = self._held
+        if held is None:
+            return self._hold(line)
+        if line.rank == held.rank and self._lines < _MAX_LINES and self._continues(line):
+            joined = join(held, line)
+            self._held = joined
+            self._lines += 1
+            return [] if self._is_open(joined.text) else self.flush()
+        return [*self.flush(), *self._hold(line)]
+
+    def flush(self) -> list[Line]:
+        """What is held, as it is."""
+        held, self._held = self._held, None
+        return [] if held is None else [held]
+
+    def _hold(self, line: Line) -> list[Line]:
+        if not self._is_open(line.text):
+            return [line]
+        self._held, self._lines = line, 1
+        return []
+
+
+def merged(taken: Iterable[Taken]) -> Taken:
+    """Several lines' contents as one."""
+    whole = Taken()
+    for one in taken:
+        whole.readings.extend(one.readings)
+        whole.events.extend(one.events)
+        whole.problems.extend(one.problems)
+        whole.ignored = whole.ignored or one.ignored
+    return whole
+
+
+def join(first: Line, second: Line) -> Line:
+    """Both texts as one line at the place of both.
+
+    White space at the ends is gone, so a cut between words and one inside a word look alike: only
+    after a comma or a bar is a space put in.
+    """
+    space = " " if first.text.endswith((",", "|")) else ""
+    ref = LineRef(
+        source=first.ref.source,
+        line=first.ref.line,
+        offset=first.ref.offset,
+        length=second.ref.offset + second.ref.length - first.ref.offset,
+    )
+    return replace(first, text=first.text + space + second.text, ref=ref)
