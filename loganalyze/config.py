@@ -126,13 +126,13 @@ class Signature:
 def signatures() -> Mapping[str, Signature]:
     """Failure texts by name, in the order in which they are tried."""
     lists = ("literals", "details")
-    return {
-        name: Signature(
-            name=name,
-            **{key: tuple(value) if key in lists else value for key, value in entry.items()},
-        )
-        for name, entry in _merged("signatures").items()
-    }
+    found = {}
+    for name, entry in _merged("signatures").items():
+        fields: dict[str, Any] = {
+            key: tuple(value) if key in lists else value for key, value in entry.items()
+        }
+        found[name] = Signature(name=name, **fields)
+    return found
 
 
 def load_thresholds(

@@ -9,9 +9,11 @@ from loganalyze.model import Batch
 from loganalyze_parsers import (
     deepspeed,
     deepspeed_csv,
+    failures,
     golden_values,
     huggingface,
     huggingface_table,
+    launcher,
     megatron,
     trainer_state,
 )
@@ -21,6 +23,8 @@ from loganalyze_parsers.textlog import parse_text
 
 #: Lines are offered in this order; the first dialect that takes numbers from a line owns them.
 DIALECTS: tuple[Dialect, ...] = (
+    failures.DIALECT,
+    launcher.DIALECT,
     deepspeed.DIALECT,
     megatron.DIALECT,
     huggingface.DIALECT,
