@@ -14,6 +14,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 BLOCK_BYTES = 16 * 1024 * 1024  # polars is fastest between 8 and 16 MiB
@@ -75,3 +77,12 @@ def read_blocks(stream: IO[bytes] | BufferedReader, size: int = BLOCK_BYTES) -> 
         line += data.count(b"\n")
     if rest:
         yield Block(rest, offset, line)
+
+
+def line_bounds(data: bytes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Start and end (without the LF) of every line; a last line may lack its LF."""
+    breaks = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == 10)
+    if data and not data.endswith(b"\n"):
+        breaks = np.append(breaks, len(data))
+    starts = np.concatenate(([0], breaks[:-1] + 1)) if len(breaks) else breaks
+    return starts.astype(np.int64), breaks.astype(np.int64)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
-from loganalyze_parsers.blocks import Block
+from loganalyze_parsers.blocks import Block, line_bounds
 from loganalyze_parsers.frames import KEY_SCHEMA
 from loganalyze_parsers.megatron_fields import named_field
 from loganalyze_parsers.megatron_training import START
@@ -23,7 +23,7 @@ from loganalyze_parsers.templates import simple_number as simple
 
 _TIME = re.compile(r"\[(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d(?:\.\d{1,6})?)\]")
 _TIME_NAMES = ("year", "month", "day", "hour", "minute", "second")
-_MARK = re.compile(rb"\biteration +\d")
+_MARK = re.compile(rb"iteration +\d")
 _TIME_PREFIX = "time/"
 
 
@@ -39,7 +39,8 @@ class MegatronBulk:
         """The frame of all lines read (each `line` once), in order of their offsets."""
         self._ranks_per_node = ranks_per_node
         data = np.frombuffer(block.data + bytes(16), dtype=np.uint8)
-        starts, ends = _line_bounds(block.data, data)
+        starts, ends = line_bounds(block.data)
+        ends = _without_returns(data, starts, ends)
         found = self._layouts.read(data, starts, ends, _candidates(block.data, starts))
         if not found:
             return None
@@ -63,15 +64,10 @@ class MegatronBulk:
         return Lesson(tuple(slots), {"rank": rank})
 
 
-def _line_bounds(text: bytes, data: Bytes) -> tuple[Ints, Ints]:
-    """Start and end (without the line break) of every line."""
-    breaks = np.flatnonzero(data[: len(text)] == 10)
-    if len(text) and text[-1] != 10:
-        breaks = np.append(breaks, len(text))
-    starts = np.concatenate(([0], breaks[:-1] + 1)) if len(breaks) else breaks
-    ends = breaks.copy()
-    ends[(ends > starts) & (data[np.maximum(ends - 1, 0)] == 13)] -= 1
-    return starts.astype(np.int64), ends.astype(np.int64)
+def _without_returns(data: Bytes, starts: Ints, ends: Ints) -> Ints:
+    """Ends of lines before a final carriage return."""
+    last = data[np.maximum(ends - 1, 0)] == 13
+    return ends - ((ends > starts) & last)
 
 
 def _candidates(text: bytes, starts: Ints) -> Ints:

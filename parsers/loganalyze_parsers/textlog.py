@@ -9,15 +9,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from loganalyze.model import Account, Batch, Event, LineRef, Problem, Reading
 from loganalyze_parsers.api import Dialect, Line, Reader, Taken
-from loganalyze_parsers.blocks import Block, open_bytes, read_blocks
+from loganalyze_parsers.blocks import Block, line_bounds, open_bytes, read_blocks
 from loganalyze_parsers.frames import readings_frame
+from loganalyze_parsers.markers import MarkerIndex
 from loganalyze_parsers.prefixes import clean, peel, ranks_per_node
 
 #: Pieces of one line beyond this number are not looked at: a progress bar redraws itself so often.
@@ -25,6 +29,8 @@ MAX_PIECES = 200_000
 #: A piece longer than this is looked at only as far (verl prints lines of 30 kB).
 MAX_PIECE_CHARS = 1_000_000
 _SAMPLES = 20
+#: Lines without markers whose fate is remembered: noise repeats itself.
+_MAX_SEEN = 50_000
 
 
 @dataclass(slots=True)
@@ -47,6 +53,18 @@ class _Tally:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A block with its lines; what the bulk ways took: dialect (-1: none) and step of a line."""
+
+    block: Block
+    starts: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    frames: list[pl.DataFrame]
+    dialects: npt.NDArray[np.int64]
+    steps: npt.NDArray[np.int64]
+
+
 class TextLog:
     """Reads one text input through a fixed list of dialects."""
 
@@ -59,68 +77,83 @@ class TextLog:
         """Fresh readers for one input; ignore_rule names why a left-over line may be ignored."""
         self._dialects = dialects
         self._readers: list[Reader] = [dialect.reader() for dialect in dialects]
+        self._markers = MarkerIndex(dialects)
         self._bulks = [dialect.bulk() if dialect.bulk else None for dialect in dialects]
         self._ignore_rule = ignore_rule
+        self._seen_noise: dict[bytes, str | None] = {}
         self._source = source
         self._made: Counter[str] = Counter()
         self._ranks_per_node = 0
 
     def batches(self, blocks: Iterator[Block]) -> Iterator[Batch]:
         """One batch a block, and a last one for what was open at the end."""
-        for block in blocks:
-            if not self._ranks_per_node:
-                self._ranks_per_node = ranks_per_node(block.data.decode("utf-8", "replace"))
-            yield self._batch(block)
+        for prepared in _ahead(self._prepare, blocks):
+            yield self._batch(prepared)
         taken = [reader.finish() for reader in self._readers]
         yield self._gather(taken, [], Account())
 
-    def _batch(self, block: Block) -> Batch:
-        tally = _Tally()
-        taken: list[Taken] = []
-        bulk, passed = self._bulk(block, tally)
-        offset, number = block.offset, block.first_line
-        for raw in block.data.split(b"\n"):
-            if offset - block.offset >= len(block.data):
-                break  # what split() leaves after the last newline
-            gone = passed.get(number)
-            if gone is None:
-                taken.extend(self._line(raw, offset, number, tally))
-            else:
-                self._readers[gone[0]].passed(gone[1])
-            offset += len(raw) + 1
-            number += 1
-        return self._gather(taken, bulk, tally.account())
-
-    def _bulk(
-        self, block: Block, tally: _Tally
-    ) -> tuple[list[pl.DataFrame], dict[int, tuple[int, int]]]:
-        """Lines that a dialect takes by the column, and line -> (dialect, step) of each."""
+    def _prepare(self, block: Block) -> _Prepared:
+        """Bounds of the lines, and the lines that a dialect takes by the column."""
+        if not self._ranks_per_node:
+            self._ranks_per_node = ranks_per_node(block.data.decode("utf-8", "replace"))
+        starts, ends = line_bounds(block.data)
+        dialects = np.full(len(starts), -1)
+        steps = np.zeros(len(starts), dtype=np.int64)
         frames: list[pl.DataFrame] = []
-        passed: dict[int, tuple[int, int]] = {}
         for index, bulk in enumerate(self._bulks):
             frame = bulk(block, self._source, self._ranks_per_node) if bulk else None
             if frame is None or not len(frame):
                 continue
             frames.append(frame)
-            steps = frame["step"].to_list()
-            passed.update(zip(frame["line"].to_list(), ((index, s) for s in steps), strict=True))
+            at = frame["line"].to_numpy() - block.first_line
+            dialects[at] = index
+            steps[at] = frame["step"].fill_null(-1).to_numpy()
             self._made[self._dialects[index].name] += len(frame)
-        tally.lines += len(passed)
-        tally.read += len(passed)
-        return frames, passed
+        return _Prepared(block, starts, ends, frames, dialects, steps)
 
-    def _line(self, raw: bytes, offset: int, number: int, tally: _Tally) -> Iterator[Taken]:
+    def _batch(self, prepared: _Prepared) -> Batch:
+        block, starts, ends = prepared.block, prepared.starts, prepared.ends
+        rest = np.flatnonzero(prepared.dialects < 0)
+        done = len(starts) - len(rest)
+        tally = _Tally(lines=done, read=done)
+        lines = [block.data[a:b] for a, b in zip(starts[rest], ends[rest], strict=True)]
+        taken: list[Taken] = []
+        before = -1
+        for raw, bits, index, start in zip(
+            lines, self._markers.wanted(lines), rest.tolist(), starts[rest].tolist(), strict=True
+        ):
+            if index > before + 1:
+                self._pass(prepared, index - 1)
+            before = index
+            place = (block.offset + start, block.first_line + index)
+            taken.extend(self._line(raw, place, bits, tally))
+        if len(starts) > before + 1:
+            self._pass(prepared, len(starts) - 1)
+        return self._gather(taken, prepared.frames, tally.account())
+
+    def _pass(self, prepared: _Prepared, index: int) -> None:
+        """Tell a reader of the last of the lines that went by in bulk."""
+        self._readers[int(prepared.dialects[index])].passed(int(prepared.steps[index]))
+
+    def _line(
+        self, raw: bytes, place: tuple[int, int], bits: int, tally: _Tally
+    ) -> Iterator[Taken]:
         tally.lines += 1
+        quiet = not bits and not any(reader.open for reader in self._readers)
+        if quiet and raw in self._seen_noise:
+            rule = self._seen_noise[raw]
+            self._count(tally, False, [rule] if rule else [], "" if rule else raw.decode("latin1"))
+            return
         rules: list[str] = []
         read = False
         unknown = ""
         for piece, start in _pieces(raw):
             text = piece.decode("utf-8", "replace")[:MAX_PIECE_CHARS]
             ref = LineRef(
-                source=self._source, line=number, offset=offset + start, length=len(piece)
+                source=self._source, line=place[1], offset=place[0] + start, length=len(piece)
             )
             line = self._clean_line(text, ref)
-            found = self._offer(line)
+            found = self._offer(line, bits)
             if found:
                 yield from found
                 read = read or any(t.readings or t.events for t in found)
@@ -131,6 +164,8 @@ class TextLog:
                 unknown = unknown or line.text
             else:
                 rules.append(rule)
+        if quiet and len(self._seen_noise) < _MAX_SEEN:
+            self._seen_noise[raw] = rules[0] if rules and not unknown else None
         self._count(tally, read, rules, unknown)
 
     def _count(self, tally: _Tally, read: bool, rules: list[str], unknown: str) -> None:
@@ -148,18 +183,17 @@ class TextLog:
         rank = peeled.global_rank(self._ranks_per_node)
         return Line(text=peeled.text, ref=ref, rank=rank, host=peeled.host, wall_s=peeled.wall_s)
 
-    def _offer(self, line: Line) -> list[Taken]:
+    def _offer(self, line: Line, bits: int) -> list[Taken]:
         found: list[Taken] = []
-        text = line.text
-        for dialect, reader in zip(self._dialects, self._readers, strict=True):
-            if not (reader.open or any(marker in text for marker in dialect.markers)):
+        for index, reader in enumerate(self._readers):
+            if not (reader.open or bits >> index & 1):
                 continue
             taken = reader.feed(line)
             if taken is None:
                 continue
             found.append(taken)
             if taken.readings:
-                self._made[dialect.name] += len(taken.readings)
+                self._made[self._dialects[index].name] += len(taken.readings)
                 break  # a line has one owner of its numbers; crash words are offered no numbers
         return found
 
@@ -194,6 +228,19 @@ def _pieces(raw: bytes) -> Iterator[tuple[bytes, int]]:
         start += len(piece) + 1
     if not yielded:
         yield b"", 0
+
+
+def _ahead(work: Callable[[Block], _Prepared], blocks: Iterator[Block]) -> Iterator[_Prepared]:
+    """Results in order, the next one under way in a thread: numpy leaves the interpreter free."""
+    with ThreadPoolExecutor(1) as pool:
+        waiting: Future[_Prepared] | None = None
+        for block in blocks:
+            following = pool.submit(work, block)
+            if waiting is not None:
+                yield waiting.result()
+            waiting = following
+        if waiting is not None:
+            yield waiting.result()
 
 
 def parse_text(
