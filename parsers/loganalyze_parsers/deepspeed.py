@@ -50,7 +50,7 @@ _ROUTES: tuple[tuple[tuple[str, ...], _Take], ...] = (
         take_scale,
     ),
     (
-        ("Max_MA", "CPU Virtual Memory:", "see_memory_usage", "MEMSTATS", "cache flushes"),
+        ("Max_MA", "CPU Virtual Memory:", "see_memory_usage", "MEMSTATS"),
         take_memory,
     ),
     (

@@ -1,8 +1,7 @@
-"""DeepSpeed's life: configuration, checkpoints, the launcher, and the log's own envelope.
+"""DeepSpeed's life: configuration, checkpoints, and the log's own envelope.
 
     [...] [INFO] [config.py:1:print]   gradient_clipping ............ 1.0
     [...] [INFO] [torch_checkpoint_engine.py:1:save] [Torch] Checkpoint global_step500 is about ...
-    [...] [ERROR] [launch.py:1:sigkill_handler] [...] exits with return code = -9
 
 Hundreds of shards are saved and loaded by every rank: the first line of a checkpoint is the
 event, the others are ignored by name.
@@ -19,7 +18,6 @@ _ENVELOPE = re.compile(r"\[(?P<level>INFO|WARNING|ERROR|DEBUG)\] \[[\w.-]+:\d+:[
 _CONFIG = re.compile(r"\[config\.py:\d+:print\]\s+([A-Za-z_]\w*)\s*\.*\s+(\S.*)$")
 _VERSION = re.compile(r"DeepSpeed info: version=([\w.+-]+)")
 _STEP = re.compile(r"(?:global_step|checkpoint-|iter_)(\d+)")
-_EXIT = re.compile(r"exits with return code = (-?\d+)")
 _SAVE_BEGIN = re.compile(r"\[Torch\] Checkpoint (\S+) is about to be saved")
 _SAVE_END = re.compile(r"\[Torch\] Checkpoint (\S+) is ready now")
 _SHARD = re.compile(
@@ -31,12 +29,7 @@ _LOAD = re.compile(r"\[Torch\] Loading checkpoint from (\S+)")
 
 def take_life(line: Line, state: State) -> Taken | None:
     """Events of the run's life; a line of the envelope that says nothing else is ignored."""
-    return (
-        _config(line, state)
-        or _checkpoint(line, state)
-        or _launcher(line, state)
-        or _envelope(line)
-    )
+    return _config(line, state) or _checkpoint(line, state) or _envelope(line)
 
 
 def _config(line: Line, state: State) -> Taken | None:
@@ -72,15 +65,6 @@ def _once(line: Line, kind: str, name: str, state: State) -> Taken:
     match = _STEP.search(name)
     step = int(match[1]) if match else (None if kind == "checkpoint_load" else state.step)
     return Taken(events=[event(line, kind, step, path=name)])
-
-
-def _launcher(line: Line, state: State) -> Taken | None:
-    match = _EXIT.search(line.text)
-    if match is None or "[launch.py" not in line.text:
-        return None
-    code = int(match[1])
-    kind = "killed" if code in (-9, -15) else "exit"
-    return Taken(events=[event(line, kind, state.step, exit_code=code)])
 
 
 def _envelope(line: Line) -> Taken | None:

@@ -5,7 +5,6 @@
     [...] CPU Virtual Memory:  used = 61.2 GB, percent = 24.3%
     RANK=0 MEMSTATS after step device=cuda:0 current alloc=3.1GB (delta=0.1GB max=5.6GB)
         current cache=7.2GB (delta=0.0GB max=7.9GB)
-    [WARNING] [stage3.py:1:step] 12 pytorch allocator cache flushes since last step. ...
 
 "GB" is 1024^3 bytes; MA is allocated, CA reserved by the caching allocator; the peaks are reset
 by every print; the CPU line is the whole host. Within a step the print may be called at several
@@ -17,7 +16,7 @@ from __future__ import annotations
 import re
 
 from loganalyze_parsers.api import Line, Taken
-from loganalyze_parsers.deepspeed_state import GIB, State, event, reading
+from loganalyze_parsers.deepspeed_state import GIB, State, reading
 from loganalyze_parsers.numbers import NUMBER
 
 _LABEL = re.compile(r"see_memory_usage\]\s+(?!MA |CPU )(.*)")
@@ -30,7 +29,6 @@ _MEMSTATS = re.compile(
     rf"\(delta=({NUMBER})GB max=({NUMBER})GB\) "
     rf"current cache=({NUMBER})GB \(delta=({NUMBER})GB max=({NUMBER})GB\)"
 )
-_FLUSH = re.compile(r"(\d+) pytorch allocator cache flushes since last step")
 _USAGE_NAMES = (
     "mem_allocated_bytes", "mem_peak_allocated_bytes", "mem_reserved_bytes",
     "mem_peak_reserved_bytes",
@@ -38,7 +36,7 @@ _USAGE_NAMES = (
 
 
 def take_memory(line: Line, state: State) -> Taken | None:
-    """Memory readings (without a step before the first step), and the flush warning."""
+    """Memory readings, without a step before the first step."""
     text = line.text
     match = _USAGE.search(text)
     if match is not None:
@@ -52,9 +50,6 @@ def take_memory(line: Line, state: State) -> Taken | None:
             "host_mem_share": float(match[2]) / 100.0,
         }
         return Taken(readings=[reading(line, state.step, host)])
-    match = _FLUSH.search(text)
-    if match is not None:
-        return Taken(events=[event(line, "warning", state.step, cache_flushes=int(match[1]))])
     match = _LABEL.search(text)
     if match is not None:
         state.memory_label = re.sub(r"\d+", "#", match[1].strip())

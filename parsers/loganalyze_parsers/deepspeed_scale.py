@@ -28,7 +28,6 @@ _OVERFLOW = re.compile(
 _ITERATION = re.compile(r"Grad overflow on iteration (\d+)")
 _REDUCING = re.compile(rf"Reducing dynamic loss scale from (?P<old>{NUMBER}) to (?P<new>{NUMBER})")
 _GROWING = re.compile(rf"Increasing dynamic loss scale from (?P<old>{NUMBER}) to (?P<new>{NUMBER})")
-_MINIMUM = "Current loss scale already at minimum"
 _COPY = "overflow told by every rank"
 _ONE_STEP_S = 1.0  # without an iteration number, the same words within a second are one step
 #: Words of the scaler that carry no number of their own.
@@ -54,8 +53,6 @@ def take_scale(line: Line, state: State) -> Taken | None:
     match = _GROWING.search(text)
     if match is not None:
         return _growth(line, match, state)
-    if _MINIMUM in text:
-        return Taken(events=[event(line, "overflow", state.step, at_minimum=1)])
     return Taken(ignored="loss scaler talk") if any(word in text for word in _TALK) else None
 
 

@@ -114,7 +114,7 @@ class Life:
             self._total = self._epochs = None
             self._clock.begin(None, None)
             return Taken(events=[self._event(line, "config", {})])
-        if title.startswith(("running evaluation", "running prediction", "evaluating")):
+        if title.startswith(("running evaluation", "running prediction")):
             self._block = title
             self._clock.interrupt()
             return Taken(events=[self._event(line, "evaluation", {})])
