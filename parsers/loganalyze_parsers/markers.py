@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate
+
+import polars as pl
 
 from loganalyze_parsers.api import Dialect
 
+_ESCAPE = "\x1b"
+
 
 class MarkerIndex:
-    """The markers of a list of dialects, as bytes."""
+    """The markers of a list of dialects."""
 
     def __init__(self, dialects: Sequence[Dialect]) -> None:
         """One bit a dialect, in the order of the list."""
-        self._bits: dict[bytes, int] = {}
+        self._bits: dict[str, int] = {_ESCAPE: (1 << len(dialects)) - 1}
         for index, dialect in enumerate(dialects):
             for marker in dialect.markers:
-                raw = marker.encode()
-                self._bits[raw] = self._bits.get(raw, 0) | 1 << index
-        self._all = (1 << len(dialects)) - 1
+                self._bits[marker] = self._bits.get(marker, 0) | 1 << index
+        self._patterns = list(self._bits)
 
     def wanted(self, lines: Sequence[bytes]) -> list[int]:
         """For each line the bits of the dialects with a marker in it.
 
-        A line with ANSI codes is wanted by all: a code may stand inside a marker.
+        A line with ANSI codes is wanted by all: a code may stand inside a marker. One automaton
+        finds all markers, so their number hardly matters.
         """
         wanted = [0] * len(lines)
-        joined = b"\n".join(lines)
-        starts = [0, *accumulate(len(line) + 1 for line in lines)]
-        for marker, bits in [*self._bits.items(), (b"\x1b", self._all)]:
-            at = joined.find(marker)
-            while at >= 0:
-                line = bisect_right(starts, at) - 1
-                wanted[line] |= bits
-                at = joined.find(marker, starts[line + 1])
+        texts = pl.Series("line", [line.decode("utf-8", "replace") for line in lines])
+        found = texts.to_frame().select(
+            pl.col("line").str.extract_many(self._patterns, overlapping=True)
+        )["line"]
+        marked = (found.list.len() > 0).arg_true()
+        for index, markers in zip(marked.to_list(), found.gather(marked).to_list(), strict=True):
+            for marker in markers:
+                wanted[index] |= self._bits[marker]
         return wanted

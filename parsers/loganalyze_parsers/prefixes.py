@@ -21,7 +21,7 @@ _PREFIXES = tuple(
         r"\[rank(?P<rank>\d+)\]:",
         r"\[(?P<host>[A-Za-z][\w.-]*):(?P<rank>\d+)\]:?",
         r"\[(?:Rank|rank) (?P<rank>\d+)\]:? ?(?=\S)(?!\()",
-        r"(?P<host>\d{1,3}(?:\.\d{1,3}){3}|localhost): ?(?=\S)",
+        r"(?P<host>\d{1,3}(?:\.\d{1,3}){3}|localhost):(?: +|$|(?=[\[\t]))",
         r"(?P<task>\d{1,6}):(?= |$|\[|\t)",
         r"\((?P<actor>[A-Z]\w*(?: rank=\d+)?) pid=\d+(?:, ip=(?P<host>[\d.]+))?\)",
         r"rank ?(?P<rank>\d+):(?= |$|\[|\t)",
