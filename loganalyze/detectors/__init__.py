@@ -5,30 +5,68 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from loganalyze.config import Thresholds
+from loganalyze.detectors.audit import CONFIG_AUDIT
 from loganalyze.detectors.base import Context, Detector, named
+from loganalyze.detectors.coverage import COVERAGE
 from loganalyze.detectors.grad_explosion import DETECTOR as GRAD_EXPLOSION
+from loganalyze.detectors.grad_low import OSCILLATION as GRAD_OSCILLATION
+from loganalyze.detectors.grad_low import VANISHING as GRAD_VANISHING
+from loganalyze.detectors.grad_ratios import (
+    CLIP_RATE,
+    CONCENTRATION,
+    HARD_SAMPLES,
+    UPDATE_RATIO,
+)
 from loganalyze.detectors.hardware import HARDWARE
 from loganalyze.detectors.life import FAILURE_EVENTS
 from loganalyze.detectors.life_saves import SAVES_AND_RESTARTS
+from loganalyze.detectors.loss_divergence import DETECTOR as LOSS_DIVERGENCE
+from loganalyze.detectors.loss_scale import ALL_SKIPPED, COLLAPSE, SKIPPED
+from loganalyze.detectors.loss_shape import DISCONTINUITY, MISSCALED, OSCILLATION
 from loganalyze.detectors.loss_spikes import DETECTOR as LOSS_SPIKES
+from loganalyze.detectors.loss_standstill import DETECTOR as LOSS_STANDSTILL
+from loganalyze.detectors.lr_schedule import DETECTOR as LR_SCHEDULE
 from loganalyze.detectors.memory import MEMORY
 from loganalyze.detectors.nonfinite import GRAD as GRAD_NONFINITE
 from loganalyze.detectors.nonfinite import LOSS as LOSS_NONFINITE
 from loganalyze.detectors.ranks import RANKS
+from loganalyze.detectors.rl import RL
 from loganalyze.detectors.speed import SPEED_OVER_TIME
+from loganalyze.detectors.speed_efficiency import EFFICIENCY
+from loganalyze.detectors.val_loss import DETECTOR as VAL_LOSS
 from loganalyze.model import DetectorRun, Finding, RunLog, severity_rank
 
 DETECTORS: tuple[Detector, ...] = (
     LOSS_NONFINITE,
     LOSS_SPIKES,
+    LOSS_DIVERGENCE,
+    LOSS_STANDSTILL,
+    OSCILLATION,
+    DISCONTINUITY,
+    MISSCALED,
+    VAL_LOSS,
     GRAD_NONFINITE,
     GRAD_EXPLOSION,
+    GRAD_VANISHING,
+    GRAD_OSCILLATION,
+    CLIP_RATE,
+    CONCENTRATION,
+    UPDATE_RATIO,
+    COLLAPSE,
+    SKIPPED,
+    ALL_SKIPPED,
+    LR_SCHEDULE,
+    HARD_SAMPLES,
     SPEED_OVER_TIME,
+    *EFFICIENCY,
     *MEMORY,
     *HARDWARE,
     *RANKS,
     FAILURE_EVENTS,
     SAVES_AND_RESTARTS,
+    *RL,
+    CONFIG_AUDIT,
+    *COVERAGE,
 )
 
 __all__ = ("DETECTORS", "Context", "Detector", "detect")

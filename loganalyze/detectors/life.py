@@ -94,7 +94,7 @@ def _severity(attempt: Attempt, kind: str, own: Sequence[Happening], leads: bool
         return (
             "info" if not any(item.kind == "exception" for item in attempt.failures) else "warning"
         )
-    if kind == "hardware_error" and all(_corrected(item) for item in own):
+    if all(_harmless(item) for item in own):
         return "info"
     if kind == "killed":
         return _killed_severity(attempt, own)
@@ -115,7 +115,11 @@ def _went_on(attempt: Attempt) -> bool:
     return all(item.followed for item in attempt.failures)
 
 
-def _corrected(item: Happening) -> bool:
+def _harmless(item: Happening) -> bool:
+    """Whether the signature itself (or, without one, the vendor's catalogue) calls it a note."""
+    told = item.detail.get("severity")
+    if told is not None:
+        return bool(told == "info")
     code = str(item.detail.get("xid", item.detail.get("code", "")))
     return item.kind == "xid" and code.isdigit() and int(code) in _CORRECTED_XIDS
 

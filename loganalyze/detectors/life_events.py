@@ -62,7 +62,7 @@ class Happening:
         role = self.detail.get("role")
         if role in ("consequence", "context"):
             return True
-        if self.kind == "xid":
+        if role is None and self.kind == "xid":
             return _number(self.detail.get("xid", self.detail.get("code"))) in _ECHO_XIDS
         return role != "root" and self.kind in _CONSEQUENCES
 

@@ -15,6 +15,7 @@ from loganalyze.detectors.life_events import (
     Happening,
     attempts,
     happenings,
+    planned_steps,
     progress_rows,
 )
 from loganalyze.detectors.speed_series import paces
@@ -73,7 +74,7 @@ def _incomplete(context: Context, saves: Sequence[Happening]) -> list[Finding]:
     confirms = habit >= context.value("checkpoint_incomplete.habit")
     found = []
     for item in open_saves:
-        torn = _ends_here(context, item)
+        torn = _ends_here(context, item) and (confirms or len(begins) == 1)
         if torn or (confirms and not _rows_follow(context, item)):
             found.append(_unfinished(context, item, "warning", habit, torn))
         elif confirms:
@@ -82,9 +83,11 @@ def _incomplete(context: Context, saves: Sequence[Happening]) -> list[Finding]:
 
 
 def _ends_here(context: Context, item: Happening) -> bool:
-    """Whether the input ends with the save's own line."""
+    """Whether the input ends within a few lines of the save's own, before the planned end."""
     lines = context.run.sources[item.ref.source].account.lines
-    return item.ref.line >= lines
+    planned = planned_steps(context.run)
+    unfinished = item.step is None or planned is None or item.step < planned
+    return unfinished and lines - item.ref.line <= context.value("checkpoint_incomplete.tail_lines")
 
 
 def _rows_follow(context: Context, item: Happening) -> bool:
