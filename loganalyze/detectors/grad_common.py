@@ -19,8 +19,8 @@ _CLIP_KEYS = ("clip_grad", "max_grad_norm", "gradient_clipping", "gradient_clip_
 class Norms:
     """The believed points of a gradient norm.
 
-    at: their places in the track; values: positive, without the loss scale; scaled: whether it was taken
-    off; skip: first points that are not judged.
+    at: their places in the track; values: positive, without the loss scale; scaled: whether it
+    was taken off; skip: first points that are not judged.
     """
 
     track: Track

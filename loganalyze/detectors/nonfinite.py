@@ -14,7 +14,7 @@ MOST = 20
 
 
 def loss_run(context: Context) -> list[Finding]:
-    """NaN or Inf in the loss, NaN steps that the trainer counted, and losses that fail to appear."""
+    """NaN or Inf in the loss, NaN steps that the trainer counted, losses that fail to appear."""
     found: list[Finding] = []
     for track in context.tracks("loss"):
         bad = ~np.isfinite(track.values)

@@ -1,0 +1,307 @@
+"""loss_scale_collapse, skipped_steps, and runs in which every step was skipped (no_learning)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+
+from loganalyze.detectors.base import Context, Detector, finding
+from loganalyze.detectors.loss_common import is_excerpt, loss_events
+from loganalyze.model import Evidence, Finding, LineRef, Severity
+from loganalyze.series import stretches
+from loganalyze.tracks import Track, row_ref
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """The loss scale as told at one place of the log. step: -1 where unknown."""
+
+    step: int
+    value: float
+    ref: LineRef
+    overflow: bool
+
+
+def scales(context: Context, segment: int) -> list[Scale]:
+    """What rows and overflow messages tell of the loss scale, in the order written."""
+    told = [s for s in _from_events(context, segment) if s.value >= 0]
+    for track in context.tracks("loss_scale"):
+        if track.segment == segment:
+            change = np.flatnonzero(np.diff(track.values, prepend=np.nan) != 0)
+            told += [
+                Scale(
+                    step=int(track.steps[i]), value=float(track.values[i]),
+                    ref=row_ref(context.run, int(track.rows[i])), overflow=False,
+                )
+                for i in change if track.values[i] >= 0
+            ]  # fmt: skip
+            break
+    return sorted(told, key=lambda s: (s.ref.source, s.ref.offset, s.ref.line))
+
+
+def _from_events(context: Context, segment: int) -> list[Scale]:
+    found = []
+    for row in context.events("overflow").iter_rows(named=True):
+        if row["segment"] not in (None, segment):
+            continue
+        detail = json.loads(row["detail"] or "{}")
+        new = detail.get("new_scale", detail.get("scale", -1.0))
+        ref = LineRef(
+            source=row["source"], line=row["line"], offset=row["offset"], length=row["length"]
+        )
+        step = -1 if row["step"] is None else row["step"]
+        found.append(Scale(step=step, value=float(new), ref=ref, overflow=True))
+    return found
+
+
+def collapse(context: Context) -> list[Finding]:
+    """A scale that halves again and again, or lies on the floor, after the search at the start."""
+    found = []
+    for segment in context.run.meta.segments or ():
+        told = _after_search(context, segment.index)
+        item = _halvings(context, told) or _floor(context, told)
+        if item:
+            found.append(item)
+    if not context.run.meta.segments:
+        told = scales(context, 0)
+        item = _floor(context, told)
+        found += [item] if item else []
+    return found
+
+
+def _after_search(context: Context, segment: int) -> list[Scale]:
+    """Without the search at the start of a run: falls in a row, as long as the scale is large."""
+    told = scales(context, segment)
+    excerpt = any(is_excerpt(context, t) for t in _any_tracks(context) if t.segment == segment)
+    if excerpt or not told:
+        return told
+    least = context.value("loss_scale_collapse.search_floor")
+    steps = context.value("loss_scale_collapse.search_steps")
+    at = 0
+    for one, two in pairwise(told):
+        falls = two.value <= one.value and two.value >= least
+        near = one.step < 0 or two.step < 0 or two.step - max(one.step, told[0].step) <= steps
+        if not (falls and near):
+            break
+        at += 1
+    return told[at:]
+
+
+def _any_tracks(context: Context) -> tuple[Track, ...]:
+    for name in ("loss_scale", "loss", "lr"):
+        found = context.tracks(name)
+        if found:
+            return found
+    return ()
+
+
+def _halvings(context: Context, told: list[Scale]) -> Finding | None:
+    """At least three halvings within fifty steps."""
+    window = context.value("loss_scale_collapse.window_steps")
+    least = context.value("loss_scale_collapse.halvings")
+    falls = [
+        (two, float(np.log2(one.value / two.value)))
+        for one, two in pairwise(told)
+        if 0 < two.value < one.value and two.step - one.step <= window
+    ]
+    hits = []
+    for end, (last, _) in enumerate(falls):
+        inside = [f for f in falls[: end + 1] if last.step - f[0].step <= window]
+        if sum(f[1] for f in inside) >= least:
+            hits += [f[0] for f in inside]
+    if not hits:
+        return None
+    hits.sort(key=lambda s: (s.ref.source, s.ref.offset, s.ref.line))
+    first, last = hits[0], hits[-1]
+    worst = last.value <= 1.0 or _loss_hurt(context, first.step, last.step)
+    return _state(context, told, first, last, "critical" if worst else "warning", "halvings")
+
+
+def _loss_hurt(context: Context, first: int, last: int) -> bool:
+    """Whether the loss left its past at the same time and did not come back."""
+    return any(
+        event.recovered is not True
+        and curve.steps[event.onset] <= last + 10 * curve.track.interval
+        and curve.steps[event.end] >= first
+        for curve, events in loss_events(context)
+        for event in events
+    )
+
+
+def _floor(context: Context, told: list[Scale]) -> Finding | None:
+    """A scale below one, or stuck at one while steps overflow."""
+    below = [s for s in told if s.value < 1.0]
+    stuck = [s for s in told if s.overflow and s.value <= 1.0]
+    if not below and len(stuck) < 2:
+        return None
+    hits = below or stuck
+    return _state(
+        context, told, hits[0], hits[-1], "critical" if len(hits) > 2 else "warning", "floor"
+    )
+
+
+def _state(
+    context: Context, told: list[Scale], first: Scale, last: Scale, severity: Severity, rule: str
+) -> Finding:
+    top = max(s.value for s in told)
+    known = [s.step for s in (first, last) if s.step >= 0]
+    return finding(
+        "loss_scale_collapse",
+        severity,
+        metric="loss_scale",
+        first=min(known, default=None),
+        last=max(known, default=None),
+        peak=last.step if last.step >= 0 else None,
+        statistics={"highest": top, "lowest": min(s.value for s in told), "changes": len(told)},
+        threshold=context.thresholds[f"loss_scale_collapse.{rule}"],
+        evidence=tuple(
+            Evidence(label=label, step=s.step if s.step >= 0 else None, value=s.value, ref=s.ref)
+            for label, s in (("scale_first", first), ("scale_last", last))
+        ),
+    )
+
+
+def skipped(context: Context) -> list[Finding]:
+    """Steps without an update: a note at the usual rate, worse where they are many or in a row."""
+    told = _skips(context)
+    if told is None:
+        return []
+    steps, counts, refs = told
+    total = int(counts.sum())
+    if not total:
+        return []
+    row = _most_in_a_row(context, steps, counts)
+    share = _late_share(context, steps, counts)
+    severity: Severity = "info"
+    name = "skipped_steps.share_warning"
+    if row >= context.value("skipped_steps.row_critical"):
+        severity, name = "critical", "skipped_steps.row_critical"
+    elif share > context.value("skipped_steps.share_warning"):
+        severity = "warning"
+    hit = np.flatnonzero(counts > 0)
+    first, last = hit[0], hit[-1]
+    known = [int(s) for s in (steps[first], steps[last]) if s >= 0]
+    return [
+        finding(
+            "skipped_steps",
+            severity,
+            metric="skipped_steps" if context.has("skipped_steps") else None,
+            first=min(known, default=None),
+            last=max(known, default=None),
+            statistics={"skipped": total, "most_in_a_row": row, "share_after_start": share},
+            threshold=context.thresholds[name],
+            evidence=(
+                Evidence(label="skip_first", step=min(known, default=None), ref=refs[first]),
+                Evidence(label="skip_last", step=max(known, default=None), ref=refs[last]),
+            ),
+        )
+    ]
+
+
+def _skips(context: Context) -> tuple[np.ndarray, np.ndarray, list[LineRef]] | None:
+    """Steps, skipped steps at each, and where it is told: overflow messages or the counters."""
+    events = context.events("overflow")
+    counters = context.tracks("skipped_steps")
+    counted = sum(float(np.nansum(t.values)) for t in counters)
+    if events.height >= counted and events.height:
+        steps = events["step"].fill_null(-1).to_numpy()
+        many = [_told_count(text) for text in events["detail"]]
+        refs = [
+            LineRef(source=s, line=n, offset=o, length=k)
+            for s, n, o, k in events.select("source", "line", "offset", "length").iter_rows()
+        ]
+        return steps, np.array(many), refs
+    if not counters:
+        return None
+    steps = np.concatenate([t.steps for t in counters])
+    counts = np.concatenate([np.nan_to_num(t.values) for t in counters])
+    rows = np.concatenate([t.rows for t in counters])
+    hits = {int(i) for i in np.flatnonzero(counts > 0)[[0, -1]]} if counts.any() else set()
+    zero = LineRef(source=0, line=0, offset=0, length=0)
+    refs = [row_ref(context.run, int(r)) if i in hits else zero for i, r in enumerate(rows)]
+    return steps, counts, refs
+
+
+def _told_count(detail: str | None) -> int:
+    """Overflows in a row that one message stands for."""
+    told = json.loads(detail or "{}")
+    for key in ("skipped", "count"):
+        if key in told:
+            return int(float(told[key]))
+    return 1
+
+
+def _most_in_a_row(context: Context, steps: np.ndarray, counts: np.ndarray) -> int:
+    """Longest row of skipped steps: of full intervals, or of messages one step apart."""
+    if counts.max() >= context.value("skipped_steps.row_critical"):
+        return int(counts.max())
+    interval = max(1, context.run.meta.log_interval)
+    if context.events("overflow").height:
+        known = np.unique(steps[steps >= 0])
+        together = np.diff(known) <= 1
+        return max([b - a + 2 for a, b in stretches(together)], default=1)
+    full = counts >= interval
+    return max(
+        [int(counts[a : b + 1].sum()) for a, b in stretches(full)], default=int(counts.max())
+    )
+
+
+def _late_share(context: Context, steps: np.ndarray, counts: np.ndarray) -> float:
+    """Share of skipped steps after the search at the start."""
+    segments = context.run.meta.segments
+    if not segments:
+        return 0.0
+    start = segments[0].first + context.value("loss_scale_collapse.search_steps")
+    all_steps = sum(max(s.last - max(s.first, start), 0) for s in segments)
+    late = float(counts[steps > start].sum())
+    return late / all_steps if all_steps >= 100 else 0.0
+
+
+def all_skipped(context: Context) -> list[Finding]:
+    """Every step of the log was skipped: no loss, no update. Usual for the first few steps only."""
+    frame = context.run.readings.with_row_index("row")
+    rows = frame.filter(pl.col("skipped_steps").is_not_null() & pl.col("step").is_not_null())
+    overflows = context.events("overflow").height
+    losses = 0 if "loss" not in rows.columns else rows["loss"].count()
+    skips = int((rows["skipped_steps"] > 0).sum()) if rows.height else 0
+    if not rows.height or (losses and overflows < rows.height) or skips + overflows < rows.height:
+        return []
+    worst = rows.height >= context.value("no_learning.skipped_records")
+    last = rows.row(rows.height - 1, named=True)
+    return [
+        finding(
+            "no_learning",
+            "critical" if worst else "info",
+            metric="skipped_steps",
+            first=int(rows["step"][0]),
+            last=int(last["step"]),
+            statistics={"records": rows.height, "skipped_records": max(skips, overflows)},
+            threshold=context.thresholds["no_learning.skipped_records"],
+            evidence=(
+                Evidence(
+                    label="skip_last", step=last["step"], ref=row_ref(context.run, last["row"])
+                ),
+            ),
+        )
+    ]
+
+
+COLLAPSE = Detector(
+    name="loss_scale_collapse",
+    kinds=("loss_scale_collapse",),
+    needs=(("loss_scale", "event:overflow"),),
+    run=collapse,
+)
+SKIPPED = Detector(
+    name="skipped_steps",
+    kinds=("skipped_steps",),
+    needs=(("skipped_steps", "event:overflow"),),
+    run=skipped,
+)
+ALL_SKIPPED = Detector(
+    name="all_skipped", kinds=("no_learning",), needs=(("skipped_steps",),), run=all_skipped
+)

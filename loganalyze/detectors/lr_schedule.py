@@ -1,0 +1,105 @@
+"""lr_schedule: a learning rate that jumps at a resume, restarts, or is zero."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from loganalyze.detectors.base import Context, Detector, finding, point
+from loganalyze.model import Finding, Severity
+from loganalyze.series import stretches
+from loganalyze.tracks import Track
+
+
+def run(context: Context) -> list[Finding]:
+    """Breaks of the schedule, one finding each."""
+    known = context.tracks("lr")
+    found: list[Finding] = []
+    for track in known:
+        found += _zero(context, track)
+        found += _restarts(context, track)
+    found += _resumes(context, known)
+    return found
+
+
+def _zero(context: Context, track: Track) -> list[Finding]:
+    """Zero for long, elsewhere than at the two ends of the schedule."""
+    least = max(context.value("lr_schedule.zero_points"), 0.05 * len(track))
+    ends = track.steps[-1] - context.value("start.burst_steps")
+    for first, last in stretches(track.values == 0.0):
+        if last - first + 1 < least or track.steps[first] >= ends:
+            continue
+        whole = last - first + 1 >= 0.9 * len(track)
+        late = first > 0 and last == len(track) - 1
+        severity: Severity = "critical" if whole else "info" if late else "warning"
+        return [_state(context, track, first, last, severity, "zero", "lr_schedule.zero_points")]
+    return []
+
+
+def _restarts(context: Context, track: Track) -> list[Finding]:
+    """The rate leaps up after it had come down: a schedule that starts again."""
+    values = track.values
+    if len(values) < 20:
+        return []
+    top = np.maximum.accumulate(np.nan_to_num(values))
+    fallen = values[:-1] < 0.9 * top[:-1]
+    positive = values[:-1] > 0
+    up = np.zeros(len(values) - 1, dtype=bool)
+    ratio = context.value("lr_schedule.restart_ratio")
+    up[positive] = values[1:][positive] > ratio * values[:-1][positive]
+    hits = np.flatnonzero(up & fallen)
+    return [
+        _state(
+            context, track, int(i) + 1, int(i) + 1, "info", "restart", "lr_schedule.restart_ratio"
+        )
+        for i in hits[:3]
+    ]
+
+
+def _resumes(context: Context, known: tuple[Track, ...]) -> list[Finding]:
+    """After a resume the rate must be what it was at that step before."""
+    resumed = {s.index for s in context.run.meta.segments if s.relation == "resume"}
+    found = []
+    for track in known:
+        before = [t for t in known if t.segment == track.segment - 1 and t.rank == track.rank]
+        if track.segment not in resumed or not before:
+            continue
+        old = before[0]
+        place = min(int(np.searchsorted(old.steps, track.steps[0])), len(old) - 1)
+        was, now = float(old.values[place]), float(track.values[0])
+        apart = abs(int(old.steps[place]) - int(track.steps[0]))
+        if was <= 0 or now < 0 or apart > 20 * track.interval:
+            continue
+        change = abs(now / was - 1.0)
+        if change <= context.value("lr_schedule.resume_share"):
+            continue
+        severity: Severity = (
+            "warning" if change > context.value("lr_schedule.resume_warning") else "info"
+        )
+        item = _state(
+            context, track, 0, 0, severity, "resume", "lr_schedule.resume_share", before=was
+        )
+        found.append(item)
+    return found
+
+
+def _state(
+    context: Context, track: Track, first: int, last: int, severity: Severity, shape: str,
+    name: str, **more: float,
+) -> Finding:  # fmt: skip
+    return finding(
+        "lr_schedule",
+        severity,
+        track=track,
+        first=int(track.steps[first]),
+        last=int(track.steps[last]),
+        peak=int(track.steps[first]),
+        statistics={"shape": shape, "rate": float(track.values[first]), **more},
+        threshold=context.thresholds[name],
+        evidence=(
+            point(context, track, max(first - 1, 0), "lr_before"),
+            point(context, track, first, "lr_after"),
+        ),
+    )
+
+
+DETECTOR = Detector(name="lr_schedule", kinds=("lr_schedule",), needs=(("lr",),), run=run)
