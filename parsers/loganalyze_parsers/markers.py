@@ -29,7 +29,8 @@ class MarkerIndex:
         finds all markers, so their number hardly matters.
         """
         wanted = [0] * len(lines)
-        texts = pl.Series("line", [line.decode("utf-8", "replace") for line in lines])
+        decoded = [line.decode("utf-8", "replace") for line in lines]
+        texts = pl.Series("line", decoded, dtype=pl.String)
         found = texts.to_frame().select(
             pl.col("line").str.extract_many(self._patterns, overlapping=True)
         )["line"]
