@@ -143,9 +143,6 @@ def _restart(context: Context, before: Segment, segment: Segment) -> Finding:
             "stopped_at": before.last,
             "resumed_at": segment.first,
             "superseded_steps": segment.superseded_steps,
-            "skipped_steps_gap": max(
-                0, segment.first - before.last - context.run.meta.log_interval
-            ),
             "reason": segment.reason,
         },
         evidence=_edge(context, before, segment),
