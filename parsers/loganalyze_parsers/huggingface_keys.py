@@ -114,7 +114,7 @@ def values_of(pairs: Mapping[str, object]) -> dict[str, float]:
     """All numbers of a dictionary by canonical or raw name, in SI units; the step is left out."""
     values: dict[str, float] = {}
     for key, raw in pairs.items():
-        if key in STEP_KEYS or key in ("total_steps", "max_steps"):
+        if key in STEP_KEYS:
             continue
         if key in _CLOCKS:
             seconds = clock_seconds(str(raw).strip("'\""))

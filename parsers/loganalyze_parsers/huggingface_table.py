@@ -44,12 +44,13 @@ class TableReader:
     @property
     def open(self) -> bool:
         """Whether rows may follow."""
-        return bool(self._columns)
+        return bool(self._columns or self._html_head)
 
     def feed(self, line: Line) -> Taken | None:
         """A head, a row, or None."""
         if "<t" in line.text or "</t" in line.text:
             return self._html_line(line)
+        self._html_head = []
         cells = _cells(line.text)
         if _is_head(cells):
             self._columns = cells
