@@ -30,7 +30,9 @@ EVENT_SCHEMA: Mapping[str, pl.DataType] = {
 #: Metrics that some set-ups print as a constant zero because nothing is wired to them.
 _PLACEHOLDER_ZERO = ("grad_norm", "params_norm")
 #: A row with none of these is not a training step's record (validation, memory, timers).
-TRAINING_METRICS = ("loss", "grad_norm", "lr", "samples_seen", "reward", "step_time_s")
+TRAINING_METRICS = (
+    "loss", "grad_norm", "lr", "samples_seen", "reward", "step_time_s", "kl", "response_length",
+)  # fmt: skip
 
 
 def empty_readings() -> pl.DataFrame:

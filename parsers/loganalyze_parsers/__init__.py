@@ -10,15 +10,26 @@ from loganalyze_parsers import (
     deepspeed,
     deepspeed_csv,
     failures,
+    fairseq,
+    generic_pairs,
     golden_values,
+    headed,
     huggingface,
     huggingface_table,
     launcher,
     megatron,
+    modded_nanogpt,
+    nanogpt,
+    nemo,
+    rl_trainers,
+    small_trainers,
+    swanlab,
+    torchtitan,
     trainer_state,
 )
 from loganalyze_parsers.api import Dialect, Head, Parser
 from loganalyze_parsers.blocks import open_bytes
+from loganalyze_parsers.noise import ignore_rule
 from loganalyze_parsers.textlog import parse_text
 
 #: Lines are offered in this order; the first dialect that takes numbers from a line owns them.
@@ -26,19 +37,24 @@ DIALECTS: tuple[Dialect, ...] = (
     failures.DIALECT,
     launcher.DIALECT,
     deepspeed.DIALECT,
+    nemo.DIALECT,
     megatron.DIALECT,
     huggingface.DIALECT,
     huggingface_table.DIALECT,
+    torchtitan.DIALECT,
+    nanogpt.DIALECT,
+    modded_nanogpt.DIALECT,
+    modded_nanogpt.PEAK_DIALECT,
+    *small_trainers.DIALECTS,
+    fairseq.DIALECT,
+    rl_trainers.DIALECT,
+    headed.DIALECT,
+    generic_pairs.DIALECT,
 )
 
 
-def _ignore_rule(text: str) -> str | None:
-    """Why a line that no dialect took may be ignored; None if nobody knows."""
-    return None if text else "blank line"
-
-
 def _parse_text(path: Path, source: int) -> Iterator[Batch]:
-    return parse_text(path, source, DIALECTS, _ignore_rule)
+    return parse_text(path, source, DIALECTS, ignore_rule)
 
 
 def _sniff_text(head: Head) -> float:
@@ -57,6 +73,7 @@ PARSERS: tuple[Parser, ...] = (
     trainer_state.PARSER,
     trainer_state.RESULTS_PARSER,
     deepspeed_csv.PARSER,
+    swanlab.PARSER,
     TEXT,
 )
 

@@ -1,0 +1,95 @@
+"""fairseq and metaseq: bars, pipes and JSON lines; the loss is in base 2 and becomes nats.
+
+epoch 005:  40 / 1000 loss=3.9, ppl=14.9, wps=12345, num_updates=4040, lr=0.0005, gnorm=0.9
+| epoch 005 | loss 3.882 | nll_loss 2.1 | ppl 4.3 | num_updates 9165 | gnorm 0.635
+| epoch 005 | valid on 'valid' subset | loss 9.329 | ppl 272.04 | num_updates 9165
+2031-04-02 10:11:12 | INFO | train_inner | {"epoch": 1, "loss": "3.9", "num_updates": "40"}
+NOTE: gradient overflow detected, ignoring gradient, setting loss scale to: 8.0
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from loganalyze.model import Event, Reading
+from loganalyze_parsers.api import Dialect, Line, Taken
+from loganalyze_parsers.pairs import PairFormat, named
+
+_BITS = math.log(2.0)  # 1 bit = ln 2 nats
+_NAMES = {
+    "loss": ("loss", _BITS),
+    "valid_loss": ("val_loss", _BITS),
+    "ppl": ("perplexity", 1.0),
+    "wps": ("tokens_per_s", 1.0),
+    "gnorm": ("grad_norm", 1.0),
+    "lr": ("lr", 1.0),
+    "loss_scale": ("loss_scale", 1.0),
+}
+_N = r"[-+]?(?:nan|inf|[\d.]+(?:[eE][-+]?\d+)?)"
+_DROPPED = frozenset({"num_updates", "epoch"})
+_BAR = PairFormat(
+    start=re.compile(r"\bepoch \d+: +\d+ / \d+ "),
+    pair=re.compile(rf"(\w+)=({_N})"),
+    names=_NAMES,
+    dropped=_DROPPED,
+)
+_PIPE = PairFormat(
+    start=re.compile(r"\| epoch \d+ \|"),
+    pair=re.compile(rf"\| (\w+) ({_N})"),
+    names=_NAMES,
+    dropped=_DROPPED,
+)
+_JSON = PairFormat(
+    start=re.compile(r"\btrain(?:_inner)? \| (?=\{)"),
+    pair=re.compile(rf'"(\w+)": "?({_N})"?'),
+    names=_NAMES,
+    dropped=_DROPPED,
+)
+_UPDATES = re.compile(r'\bnum_updates(?:=| |": "?)(\d+)')
+_OVERFLOW = re.compile(r"overflow detected,.*setting loss scale to: ([\d.]+)")
+
+
+class FairseqReader:
+    """Stateless: every line says its own step."""
+
+    open = False
+
+    def feed(self, line: Line) -> Taken | None:
+        """A reading, an overflow event, or None."""
+        overflow = _OVERFLOW.search(line.text)
+        if overflow is not None:
+            event = Event(
+                kind="overflow", ref=line.ref, text=line.text[:400], rank=line.rank,
+                wall_s=line.wall_s, detail={"new_scale": float(overflow[1])},
+            )  # fmt: skip
+            return Taken(events=[event])
+        for form in (_BAR, _JSON, _PIPE):
+            start = form.start.search(line.text)
+            if start is not None:
+                return self._record(line, form, start.end())
+        return None
+
+    def _record(self, line: Line, form: PairFormat, begin: int) -> Taken | None:
+        updates = _UPDATES.search(line.text, begin)
+        values = named(form.pair.findall(line.text, max(begin - 1, 0)), form)
+        if updates is None or "loss" not in values:
+            return None
+        if "valid on" in line.text:
+            values = {"val_loss": values["loss"]}
+        reading = Reading(
+            step=int(updates[1]), ref=line.ref, values=values, rank=line.rank, wall_s=line.wall_s
+        )
+        return Taken(readings=[reading])
+
+    def finish(self) -> Taken:
+        """Nothing is ever open."""
+        return Taken()
+
+    def passed(self, step: int) -> None:
+        """No bulk way."""
+
+
+DIALECT = Dialect(
+    name="fairseq", markers=("num_updates", "overflow detected"), reader=FairseqReader
+)

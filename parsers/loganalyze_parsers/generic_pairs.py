@@ -1,0 +1,96 @@
+"""Home-made loops: a line with a step and a loss in any of the usual spellings, tried last.
+
+    step=55   loss=13.00  gnorm=14.0
+    Epoch: 0, Batch: 7, Global Step: 7, Step Time: 1.6160, Loss: 327.3580
+    epoch 1/50 - it 6/100 - loss: 2.473 - acc: 0.305
+    Epoch: 2/30
+    Train Loss: 6.2979 - Train Perplexity: 543.44
+    Valid Loss: 6.1302 - Valid Perplexity: 459.54
+
+A line is taken only if it says a loss; without a step of its own it belongs to the counter that a
+line above said (`Epoch: 2/30`, `iteration 9/10000`).
+"""
+
+from __future__ import annotations
+
+import re
+
+from loganalyze.model import Reading
+from loganalyze_parsers.api import Dialect, Line, Taken
+from loganalyze_parsers.pairs import PairFormat, named
+
+_N = r"[-+]?(?:nan|inf|NaN|Inf|\d[\d.]*(?:[eE][-+]?\d+)?)"
+_PAIR = re.compile(rf"([A-Za-z][A-Za-z_ /.]*?)\s*[=:]\s*({_N})(?![\w.]*[/:]\d)")
+_STEP = re.compile(
+    r"\b(?:global[ _]step|step|iteration|iter|it)\b\s*[=: ]\s*\[?(\d+)(?:\s*/\s*\d+)?",
+    re.IGNORECASE,
+)
+_COUNTER = re.compile(r"^(?:epoch|iteration|step|iter)\s*[=: ]?\s*(\d+)(?:/\d+)?:?$", re.IGNORECASE)
+_NAMES = {
+    "loss": ("loss", 1.0),
+    "train loss": ("loss", 1.0),
+    "train_loss": ("loss", 1.0),
+    "training loss": ("loss", 1.0),
+    "valid loss": ("val_loss", 1.0),
+    "val loss": ("val_loss", 1.0),
+    "val_loss": ("val_loss", 1.0),
+    "validation loss": ("val_loss", 1.0),
+    "test loss": ("val_loss", 1.0),
+    "lr": ("lr", 1.0),
+    "learning rate": ("lr", 1.0),
+    "learning_rate": ("lr", 1.0),
+    "gnorm": ("grad_norm", 1.0),
+    "grad_norm": ("grad_norm", 1.0),
+    "grad norm": ("grad_norm", 1.0),
+    "gradient norm": ("grad_norm", 1.0),
+    "step time": ("step_time_s", 1.0),
+    "entropy": ("entropy", 1.0),
+    "train perplexity": ("perplexity", 1.0),
+    "acc": ("token_accuracy", 1.0),
+}
+_FORM = PairFormat(
+    start=re.compile(r"(?!)"), pair=_PAIR, names=_NAMES,
+    dropped=frozenset({"step", "global step", "iteration", "iter", "epoch", "batch", "it"}),
+)  # fmt: skip
+_MAX_CHARS = 2000
+
+
+class GenericReader:
+    """Remembers the last counter line, for loops that print it apart."""
+
+    open = False
+
+    def __init__(self) -> None:
+        """No counter yet."""
+        self._counter: int | None = None
+
+    def feed(self, line: Line) -> Taken | None:
+        """A line with a loss and a step; None for prose, source code and everything else."""
+        text = line.text
+        counter = _COUNTER.match(text)
+        if counter is not None:
+            self._counter = int(counter[1])
+            return Taken(ignored="counter of the loop")
+        if len(text) > _MAX_CHARS or "loss" not in text.lower():
+            return None
+        values = named([(k.lower(), v) for k, v in _PAIR.findall(text)], _FORM)
+        step = _STEP.search(text)
+        number = int(step[1]) if step else self._counter
+        if number is None or not {"loss", "val_loss"} & values.keys():
+            return None
+        reading = Reading(
+            step=number, ref=line.ref, values=values, rank=line.rank, wall_s=line.wall_s
+        )
+        return Taken(readings=[reading])
+
+    def finish(self) -> Taken:
+        """Nothing is ever open."""
+        return Taken()
+
+    def passed(self, step: int) -> None:
+        """No bulk way."""
+
+
+DIALECT = Dialect(
+    name="home_made", markers=("oss", "poch", "iteration ", "step "), reader=GenericReader
+)

@@ -1,0 +1,134 @@
+"""Records of several lines under a heading: Composer / llm-foundry, OLMo and OLMo-core.
+
+    [epoch=1][batch=40/4800]:
+         Train loss/train/total: 7.1234
+         Train memory/allocated_mem: 6.8051
+    2031-04-02 10:11:12.345 node01:0  olmo.train:908  INFO    [step=40/739328,epoch=0]
+        optim/total_grad_norm=231.7
+        train/CrossEntropyLoss=12.18
+
+Composer counts memory in GB of 1e9 bytes and time in hours.
+"""
+
+from __future__ import annotations
+
+import re
+
+from loganalyze.model import LineRef, Reading
+from loganalyze_parsers.api import Dialect, Line, Taken
+from loganalyze_parsers.pairs import scaled
+
+_HEADING = re.compile(r"\[(?:epoch=\d+\]\[)?(?:batch|step)=(?P<step>[\d,]+)(?:/[\d,]+)?[^\]]*\]:?$")
+_ROW = re.compile(r"^(?:- )?(?P<key>[A-Za-z][\w /().-]*?)(?:: +|=)(?P<value>[-+\w.,]+%?)$")
+_GIB = 1024.0**3
+_NAMES = {
+    "loss/train/total": ("loss", 1.0),
+    "train/CrossEntropyLoss": ("loss", 1.0),
+    "train/CE loss": ("loss", 1.0),
+    "train/Perplexity": ("perplexity", 1.0),
+    "metrics/train/LanguagePerplexity": ("perplexity", 1.0),
+    "metrics/eval/LanguageCrossEntropy": ("val_loss", 1.0),
+    "eval/CrossEntropyLoss": ("val_loss", 1.0),
+    "optim/total_grad_norm": ("grad_norm", 1.0),
+    "optim/total grad norm": ("grad_norm", 1.0),
+    "l2_norm/grad/global": ("grad_norm", 1.0),
+    "optim/learning_rate_group0": ("lr", 1.0),
+    "optim/LR (group 0)": ("lr", 1.0),
+    "lr-DecoupledAdamW/group0": ("lr", 1.0),
+    "memory/allocated_mem": ("mem_allocated_bytes", 1e9),
+    "memory/peak_allocated_mem": ("mem_peak_allocated_bytes", 1e9),
+    "memory/reserved_mem": ("mem_reserved_bytes", 1e9),
+    "memory/peak_reserved_mem": ("mem_peak_reserved_bytes", 1e9),
+    "memory/active_mem": ("mem_active_bytes", 1e9),
+    "memory/alloc_retries": ("alloc_retries", 1.0),
+    "System/Peak GPU Memory (MB)": ("mem_peak_allocated_bytes", 1e6),
+    "throughput/total_tokens": ("tokens_seen", 1.0),
+    "throughput/device/TPS": ("tokens_per_s_per_gpu", 1.0),
+    "throughput/device/tokens_per_second": ("tokens_per_s_per_gpu", 1.0),
+    "throughput/device/tokens_per_sec": ("tokens_per_s_per_gpu", 1.0),
+    "throughput/tokens_per_sec": ("tokens_per_s", 1.0),
+    "throughput/samples_per_sec": ("samples_per_s", 1.0),
+    "throughput/device/mfu": ("mfu", 1.0),
+    "throughput/batches_per_sec": ("raw/batches_per_sec", 1.0),
+}
+_MAX_ROWS = 2000
+
+
+class HeadedReader:
+    """Collects the rows under a heading until something else comes."""
+
+    def __init__(self) -> None:
+        """Nothing open."""
+        self._step: int | None = None
+        self._first: Line | None = None
+        self._end = 0
+        self._values: dict[str, float] = {}
+
+    @property
+    def open(self) -> bool:
+        """Whether rows of a heading are awaited."""
+        return self._first is not None
+
+    def feed(self, line: Line) -> Taken | None:
+        """A heading opens a record, rows extend it, anything else closes it."""
+        heading = _HEADING.search(line.text)
+        if heading is not None:
+            taken = self._close()
+            self._first, self._step = line, int(heading["step"].replace(",", ""))
+            self._end = line.ref.offset + line.ref.length
+            taken.ignored = "heading of a record"
+            return taken
+        row = _ROW.match(line.text)
+        if row is not None and self._takes(row):
+            return self._row(line, row)
+        return self._close() if self._values else self._given_up()
+
+    def _takes(self, row: re.Match[str]) -> bool:
+        inside = self._first is not None and len(self._values) < _MAX_ROWS
+        return inside or _bare(row["key"]) in _NAMES
+
+    def _row(self, line: Line, row: re.Match[str]) -> Taken:
+        if self._first is None:
+            self._first = line
+        name, factor = _NAMES.get(_bare(row["key"]), (f"raw/{_bare(row['key'])}", 1.0))
+        value = scaled(row["value"])
+        if value is not None:
+            self._values[name] = value * factor
+        self._end = line.ref.offset + line.ref.length
+        return Taken(ignored="row of a record")
+
+    def _given_up(self) -> None:
+        self._first = None
+
+    def _close(self) -> Taken:
+        taken = Taken()
+        if self._first is not None and self._values:
+            ref = self._first.ref
+            span = LineRef(
+                source=ref.source, line=ref.line, offset=ref.offset, length=self._end - ref.offset
+            )
+            reading = Reading(
+                step=self._step, ref=span, values=self._values, rank=self._first.rank,
+                wall_s=self._first.wall_s,
+            )  # fmt: skip
+            taken.readings.append(reading)
+        self._step, self._first, self._values = None, None, {}
+        return taken
+
+    def finish(self) -> Taken:
+        """The record that the end of the input closes."""
+        return self._close()
+
+    def passed(self, step: int) -> None:
+        """No bulk way."""
+
+
+def _bare(key: str) -> str:
+    return key.removeprefix("Train ").removeprefix("Eval ").strip()
+
+
+DIALECT = Dialect(
+    name="composer_olmo",
+    markers=("batch=", "[step=", "loss/train/total", "memory/", "metrics/", "train/", "System/"),
+    reader=HeadedReader,
+)

@@ -1,0 +1,56 @@
+"""torchtitan: one console line a logged step, the loss averaged over all ranks.
+
+    [titan] 2031-04-02 10:11:12,345 - root - INFO - step: 40  loss:  7.50123  grad_norm:  1.2345
+    memory: 41.00GiB(50.00%)  tps: 6,543  tflops: 201.33  mfu: 20.36%
+    ... validate step: 40  loss:  7.41  memory: 41.00GiB(50.00%)  tps: 6,000
+
+The loss is one step's, the gradient norm is before clipping, memory is the largest reserved since
+the last line, tps counts one device.
+"""
+
+from __future__ import annotations
+
+import re
+
+from loganalyze_parsers.pairs import PairFormat, pair_dialect
+
+_GIB = 1024.0**3
+_PAIR = re.compile(r"([a-z_]+:|GiB\()\s*([^\s(%)]+)")
+_NAMES = {
+    "loss:": ("loss", 1.0),
+    "grad_norm:": ("grad_norm", 1.0),
+    "memory:": ("mem_peak_reserved_bytes", _GIB),
+    "GiB(": ("raw/share", 0.01),
+    "tps:": ("tokens_per_s_per_gpu", 1.0),
+    "wps:": ("tokens_per_s_per_gpu", 1.0),
+    "tflops:": ("tflops_per_gpu", 1.0),
+    "mfu:": ("mfu", 0.01),
+}
+
+
+def _mend(values: dict[str, float]) -> dict[str, float]:
+    """The device's memory follows from the share of it."""
+    share = values.pop("raw/share", None)
+    if share and "mem_peak_reserved_bytes" in values:
+        values["mem_total_bytes"] = values["mem_peak_reserved_bytes"] / share
+    return values
+
+
+def _validation(values: dict[str, float]) -> dict[str, float]:
+    return {"val_loss": values["loss"]} if "loss" in values else {}
+
+
+_TRAINING = PairFormat(
+    start=re.compile(r"(?<!validate )\bstep: *(?P<step>[\d,]+) +(?=loss:)"),
+    pair=_PAIR,
+    names=_NAMES,
+    mend=_mend,
+)
+_VALIDATION = PairFormat(
+    start=re.compile(r"\bvalidate step: *(?P<step>[\d,]+) +(?=loss:)"),
+    pair=_PAIR,
+    names=_NAMES,
+    mend=_validation,
+)
+
+DIALECT = pair_dialect("torchtitan", ("step:",), _TRAINING, _VALIDATION)
