@@ -60,7 +60,34 @@ _LOADING = re.compile(
 )
 #: The tokenizer is written last (Trainer._save).
 _SAVED_LAST = ("Special tokens file saved in", "tokenizer config file saved in")
+_ENDLESS = 1e6  # an endless data set prints sys.maxsize epochs
 _ENVELOPE = re.compile(r"\[(INFO|WARNING|ERROR)\|[\w.]+:\d+\]")
+
+
+def steps_per_epoch(sizes: Mapping[str, float]) -> float | None:
+    """Steps per epoch by the header's sizes; None if they do not give it.
+
+    The total over the epochs is exact, unless the run was limited by max_steps: then "Num Epochs"
+    is rounded up, and examples over batch size tell.
+
+    >>> steps_per_epoch({"max_steps": 111, "num_train_epochs": 3})
+    37.0
+    >>> steps_per_epoch({"max_steps": 60, "num_train_epochs": 1, "num_examples": 8000,
+    ...                  "global_batch_size": 8})
+    1000.0
+    """
+    total, epochs = sizes.get("max_steps"), sizes.get("num_train_epochs")
+    whole = total / epochs if total and epochs and epochs < _ENDLESS else None
+    batch = sizes.get("global_batch_size")
+    if batch is None and "per_device_train_batch_size" in sizes:
+        batch = sizes["per_device_train_batch_size"] * sizes.get("gradient_accumulation_steps", 1)
+        batch *= sizes.get("data_parallel_size", sizes.get("num_gpus", 1))
+    examples = sizes.get("num_examples")
+    if not batch or not examples:
+        return whole
+    counted = examples / batch
+    agree = whole is not None and abs(counted - whole) <= max(1.0, 0.02 * whole)
+    return whole if agree else counted
 
 
 class Life:
@@ -70,8 +97,7 @@ class Life:
         """clock: told of headers and interruptions."""
         self._clock = clock
         self._block = ""
-        self._total: int | None = None
-        self._epochs: float | None = None
+        self._sizes: dict[str, float] = {}
         self._saving: str | None = None
 
     @property
@@ -111,7 +137,7 @@ class Life:
             return Taken(events=[self._event(line, "note", {"block": title})])
         if title == "running training":
             self._block = title
-            self._total = self._epochs = None
+            self._sizes = {}
             self._clock.begin(None, None)
             return Taken(events=[self._event(line, "config", {})])
         if title.startswith(("running evaluation", "running prediction")):
@@ -138,17 +164,15 @@ class Life:
         return Taken(events=[self._event(line, "config", detail)]) if detail else None
 
     def _learn(self, found: Mapping[str, str]) -> None:
-        """Total steps and epochs may stand on one line (a banner) or on several (a header)."""
-        total = number_of(found.get("max_steps"))
-        epochs = number_of(found.get("num_train_epochs"))
-        if total is None and epochs is None:
+        """Sizes may stand on one line (a banner) or on several (a header), in any order."""
+        sizes = {name: size for name, raw in found.items() if (size := number_of(raw)) is not None}
+        new = {name: size for name, size in sizes.items() if self._sizes.get(name) != size}
+        if not new:
             return
-        if total is not None:
-            self._total = int(total)
-        if epochs is not None and epochs < 1e6:  # an endless data set prints sys.maxsize
-            self._epochs = epochs
-        if self._total is not None:
-            self._clock.begin(self._total, self._epochs)
+        self._sizes.update(new)
+        total = self._sizes.get("max_steps")
+        if total is not None and "num_gpus" not in new:
+            self._clock.begin(int(total), steps_per_epoch(self._sizes))
 
     def _checkpoint(self, line: Line) -> Taken | None:
         text = line.text

@@ -4,13 +4,13 @@ In order of preference:
 1. a step in the row itself (v3, LLaMA-Factory, ms-swift);
 2. the training bar on the same line, or drawn since the row before (it may lag behind: if the
    epoch says so, the epoch wins);
-3. epoch times steps per epoch, where the header or banner gave both and the printed epoch is
+3. epoch times steps per epoch, where the header or banner gives these and the printed epoch is
    precise enough to tell one step from the next;
 4. the last row's step plus the distance between rows (logging_steps, or what the bar showed; 1
    if unknown), held inside what the epoch allows.
 
 >>> clock = StepClock()
->>> clock.begin(total=111, epochs=3.0)
+>>> clock.begin(total=111, per_epoch=37.0)
 >>> clock.train_step({"epoch": "'0.2703'"}, None), clock.train_step({"epoch": "'0.5405'"}, None)
 (10, 20)
 """
@@ -44,7 +44,7 @@ class StepClock:
     """Everything that tells the step, over one input."""
 
     total: int | None = None
-    epochs: float | None = None
+    per_epoch: float | None = None  # steps per epoch
     logging_steps: int | None = None
     base: int = 0  # step of the checkpoint that the run resumed from
     bar: Bar | None = None
@@ -52,9 +52,9 @@ class StepClock:
     _rows: dict[int | None, _Rows] = field(default_factory=dict)
     _anchor: tuple[int, float] | None = None
 
-    def begin(self, total: int | None, epochs: float | None) -> None:
-        """A header: another training run starts."""
-        self.total, self.epochs = total, epochs
+    def begin(self, total: int | None, per_epoch: float | None) -> None:
+        """A header: another training run of `total` steps starts."""
+        self.total, self.per_epoch = total, per_epoch
         self.bar = self._other = self._anchor = None
         if self._rows:
             self.base = 0
@@ -161,9 +161,9 @@ class StepClock:
     def _epoch_range(self, printed: object) -> tuple[float, float, float | None]:
         """Steps that round to the printed epoch: from, to, and the middle; None if unknown."""
         epoch = number_of(printed)
-        if epoch is None or not self.total or not self.epochs:
+        per_epoch = self.per_epoch
+        if epoch is None or not per_epoch:
             return -math.inf, math.inf, None
-        per_epoch = self.total / self.epochs
         half = _last_digit(str(printed)) / 2.0
         return (epoch - half) * per_epoch, (epoch + half) * per_epoch, epoch * per_epoch
 

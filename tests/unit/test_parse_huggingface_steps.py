@@ -170,3 +170,14 @@ def test_slow_bars_and_unknown_rates() -> None:
     (two,) = find_bars(" 12%|#2   | 120/1000 [1:02:03<7:30:00, 30.1s/it]")
     assert (one.done, one.total, one.elapsed_s) == (0, 127, 0.0)
     assert (two.done, two.elapsed_s) == (120, 3723.0)
+
+
+def test_run_limited_by_max_steps(tmp_path: Path) -> None:
+    """Under max_steps the header rounds the epochs up: examples over batch size tell."""
+    head = (
+        "***** Running training *****\n  Num examples = 8,000\n  Num Epochs = 1\n"
+        "  Total train batch size (w. parallel, distributed & accumulation) = 8\n"
+        "  Total optimization steps = 60\n"
+    )
+    run = run_of(head + row(1.5, "'0.01'") + row(1.25, "'0.02'") + row(1.0, "'0.06'"), tmp_path)
+    assert column(run, "step") == [10, 20, 60]
