@@ -17,16 +17,19 @@ from loganalyze.series import Floats, past_mean
 from loganalyze.series_levels import (
     BLOCKS,
     COARSE,
+    EARLY,
     WINDOW,
     Level,
     Search,
     candidates,
     coarse_level,
+    early_level,
     fine_level,
 )
 
 WALK = 50  # points that an onset is followed back
 PASSES = 4
+LONGEST = 512  # points after which a peak that did not come back is a new level
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,8 @@ def _pass(work: Floats, offset: Floats, search: Search, known: list[Excursion]) 
     """Events of one search, in order. What stands in the shadow of one is left to the next pass."""
     fine = fine_level(work, search)
     levels = [fine]
+    if len(work) >= 2 * EARLY[1]:
+        levels.append(early_level(work, search))
     for size, width in COARSE:
         if len(work) >= size * (width // 2 + BLOCKS):
             levels.append(coarse_level(work, fine, size, width, search))
@@ -102,7 +107,7 @@ def _grown(
     best = first + int(np.argmax(level.z[first : last + 1]))
     base, z = float(level.base[first]), float(level.z[best])
     if level.size == 1:
-        sigma = float(fine.sigma[first])
+        sigma = float(level.sigma[first])
         onset = _walk_back(y, first, base + 3.0 * sigma, skip)
         stop, recovered = _end_of_peak(y, first, last, base, sigma)
     else:
@@ -145,11 +150,11 @@ def _end_of_peak(
     """Last point of a peak, and whether five points after it are back near the base."""
     height = float(y[first : last + 1].max() - base)
     near = base + max(2.0 * sigma, 0.15 * height)
-    reach = 256
+    reach = LONGEST // 4
     while True:
         part = y[last + 1 : last + 1 + reach]
         back = _first_calm(part, near, 5)
-        if back is not None or last + 1 + reach >= len(y):
+        if back is not None or last + 1 + reach >= len(y) or reach >= LONGEST:
             break
         reach *= 4
     if back is not None:
@@ -192,12 +197,12 @@ def _end_of_level(
         part = y[onset : onset + reach] - base - 0.5 * height
         mean = past_mean(part, count)[count - 1 :]
         low = np.flatnonzero(mean < 0)
-        if len(low) or onset + reach >= len(y):
+        if len(low) or onset + reach >= len(y) or reach >= max(LONGEST, 8 * count):
             break
         reach *= 4
     if not len(low):
         short = len(part) < 2 * count
-        return min(len(y) - 1, onset + 8 * count), None if short else False
+        return min(len(y) - 1, onset + 2 * count), None if short else False
     part = part[: low[0] + count]
     return onset + int(np.argmax(np.cumsum(part))), True
 
@@ -206,11 +211,17 @@ def _joined(events: list[Excursion]) -> list[Excursion]:
     """Events that touch become one, with the onset of the first and the strongest figures."""
     out: list[Excursion] = []
     for event in events:
-        if out and event.onset <= out[-1].end + 3:
+        if out and event.onset <= out[-1].end + 3 and not _rides(event, out[-1]):
             out[-1] = _united(out[-1], event)
         else:
             out.append(event)
     return out
+
+
+def _rides(event: Excursion, on: Excursion) -> bool:
+    """Whether an event is a sharper one on top of a slow rise that did not come back."""
+    later = event.onset > on.onset + on.span
+    return on.recovered is False and event.span < on.span and later
 
 
 def _united(one: Excursion, two: Excursion) -> Excursion:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from loganalyze.series import (
 
 #: Points of the baseline, for single points and for the two coarser scales (in blocks).
 WINDOW = 101
+#: The first points of a run fall too fast for that window: (points, window) of one more scale.
+EARLY = (300, 15)
+EARLY_MARGIN = 1.4
 #: (block size, baseline in blocks) of the coarser scales; the tested mean is over four blocks.
 COARSE = ((4, 65), (32, 33))
 BLOCKS = 4
@@ -84,24 +87,23 @@ def tail_limit(null: Floats, chance: float, least: float) -> tuple[float, float]
     return max(least, float(limit)), power
 
 
-def fine_level(y: Floats, search: Search) -> Level:
-    """Scale of single points: base and spread of the WINDOW points before."""
-    centre = centred_median(y, WINDOW)
-    base = past_median(y, WINDOW, centre)
+def fine_level(y: Floats, search: Search, window: int = WINDOW) -> Level:
+    """Scale of single points: base and spread of the `window` points before."""
+    centre = centred_median(y, window)
+    base = past_median(y, window, centre)
     base[:1] = y[:1]
     rest = y - base
-    lag = past_median(rest, WINDOW)
-    lag[: WINDOW // 2] = 0.0
-    sigma = MAD_TO_SIGMA * past_median(np.abs(rest - lag), 2 * WINDOW - 1)
+    lag = past_median(rest, window)
+    lag[: window // 2] = 0.0
+    sigma = MAD_TO_SIGMA * past_median(np.abs(rest - lag), 2 * window - 1)
     own = search.floor_of_exp * np.exp(-base) if search.floor_of_exp else 0.0
     floor = np.broadcast_to(np.maximum(search.floor, own), y.shape)
     sigma = np.maximum(np.nan_to_num(sigma), floor) * _few(len(y))
     trend = np.maximum(lag, -2.0 * sigma)  # a falling series leaves its past median above it
     z = np.where(rest > 0, (rest - trend) / sigma, 0.0)
     null = (y - centre) / sigma
-    limit, power = tail_limit(
-        null[WINDOW:] if len(y) > 2 * WINDOW else null, search.chance, search.z
-    )
+    null = null[window:] if len(y) > 2 * window else null
+    limit, power = tail_limit(null, search.chance, search.z)
     return Level(
         centre=centre,
         base=base + trend,
@@ -112,8 +114,14 @@ def fine_level(y: Floats, search: Search) -> Level:
         power=power,
         size=1,
         count=1,
-        reach=4 * WINDOW,
+        reach=4 * window,
     )
+
+
+def early_level(y: Floats, search: Search) -> Level:
+    """The scale of the first points; its short window knows less, so its limit is wider."""
+    level = fine_level(y[: EARLY[0]], search, EARLY[1])
+    return replace(level, limit=level.limit * EARLY_MARGIN)
 
 
 def _few(n: int) -> Floats:

@@ -86,7 +86,8 @@ def _stale(values: Floats, scale: Floats | None) -> Bools:
     Only numbers with many digits count; three-digit ones repeat by themselves.
     """
     again = repeats(values) > 1
-    fine = np.abs(values * 1e3 - np.round(values * 1e3)) > 1e-6
+    thousand = 1e3 * np.where(np.isfinite(values), values, 0.0)
+    fine = np.abs(thousand - np.round(thousand)) > 1e-6
     changed = np.zeros(len(values), dtype=bool)
     if scale is not None:
         changed[1:] = scale[1:] != scale[:-1]

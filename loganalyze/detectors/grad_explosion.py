@@ -27,8 +27,9 @@ def run(context: Context) -> list[Finding]:
             found.append(always)
             continue
         bursts = _bursts(context, norm)
+        bursts += _beside_loss(context, norm, bursts)
+        bursts += _new_level(context, norm, bursts)
         found.extend(bursts)
-        found.extend(_beside_loss(context, norm, bursts))
     return found
 
 
@@ -63,7 +64,11 @@ def _severity(context: Context, norm: Norms, event: Excursion) -> tuple[Severity
     high = int((part > base * context.value("grad_explosion.ratio_warning")).sum())
     lasting = context.value("grad_explosion.lasting_points")
     lasts = event.recovered is False or high >= 2 * lasting
-    sure = event.chance <= context.value("grad_explosion.chance_warning")
+    rare = max(
+        context.value("grad_explosion.chance_warning"),
+        context.value("loss_spike.false_per_run") / len(norm.values),
+    )
+    sure = event.chance <= rare or high >= 4 * lasting
     joint = _loss_moves(context, norm, event.onset, event.end)
     if joint:
         return ("critical" if lasts and high else "warning"), "grad_explosion.joint_points"
@@ -157,6 +162,38 @@ def _beside_loss(context: Context, norm: Norms, known: list[Finding]) -> list[Fi
                 continue
             made.append(_state(context, norm, a, b, base, "warning", "grad_explosion.joint_points"))
     return made[:MOST]
+
+
+def _new_level(context: Context, norm: Norms, known: list[Finding]) -> list[Finding]:
+    """A norm that ends many times above its lowest level, however slowly it got there."""
+    values = np.log(norm.values[norm.skip :])
+    count = min(40, len(values))
+    if count < 5:
+        return []
+    size = len(values) // count
+    shape = np.median(values[len(values) - count * size :].reshape(count, size), axis=1)
+    low = int(np.argmin(shape))
+    tail = max(2, count // 10)
+    end = float(np.median(shape[-tail:]))
+    ratio = float(np.exp(end - shape[low]))
+    if low >= count - tail or ratio < context.value("grad_explosion.drift_info"):
+        return []
+    near = np.flatnonzero(shape[low:] <= shape[low] + 0.5 * (end - shape[low]))
+    onset = low + int(near[-1]) + 1
+    if float(shape[min(onset, count - 1) :].min()) < shape[low] + 0.3 * (end - shape[low]):
+        return []
+    first = norm.skip + len(values) - count * size + min(onset, count - 1) * size
+    last = len(norm.values) - 1
+    if any(_overlaps(i, int(norm.steps[first]), int(norm.steps[last])) for i in known):
+        return []
+    worse = ratio >= context.value("grad_explosion.drift_warning")
+    severity: Severity = "warning" if worse else "info"
+    base = float(np.exp(shape[low]))
+    item = _state(
+        context, norm, first, last, base, severity, "grad_explosion.drift_warning",
+        end=float(np.exp(end)), recovered="no",
+    )  # fmt: skip
+    return [item]
 
 
 def _overlaps(item: Finding, first: int, last: int) -> bool:

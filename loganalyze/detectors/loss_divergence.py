@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from loganalyze.detectors.base import Context, Detector, finding, point
-from loganalyze.detectors.loss_common import Curve, curves
+from loganalyze.detectors.loss_common import Curve, curves, is_excerpt
 from loganalyze.model import Finding, Severity, Threshold
 from loganalyze.series import Floats, block_test, longest_rise, past_mean, slope, theil_sen
 
+CREEP_Z = 5.0  # standard errors
 BLOCKS = 60  # blocks of a long curve; their medians are its shape
 
 
@@ -22,7 +23,7 @@ class Rise:
     best: float
     end: float
     z: float
-    creeps: bool
+    creep: float  # nat, by a line from the best block to the end; 0.0 where it does not creep
     share: float  # share of the run since the onset
     falling: bool  # whether the loss falls again after the rise
 
@@ -48,7 +49,7 @@ def run(context: Context) -> list[Finding]:
         severity = _severity(context, rise) if rise is not None else None
         if not long:
             rise = _short_rise(context, curve)
-            severity = _short_severity(context, rise) if rise is not None else None
+            severity = _short_severity(context, curve, rise) if rise is not None else None
         if rise is not None and severity is not None:
             found.append(_finding(context, curve, rise, *severity))
     return found
@@ -70,21 +71,14 @@ def _long_rise(curve: Curve) -> Rise | None:
     onset = start + onset_block * size
     before = curve.values[max(start, start + (low - 1) * size) : start + (low + 2) * size]
     after = curve.values[len(curve.values) - tail * size :]
-    rest = shape[onset_block:]
-    half = len(rest) // 2
-    times = np.arange(len(rest), dtype=np.float64)
-    creeps = (
-        half >= 4
-        and min(theil_sen(times[:half], rest[:half]), theil_sen(times[half:], rest[half:])) > 0
-    )
     return Rise(
         onset=onset,
         best=best,
         end=end,
         z=block_test(before, after).z if size >= 3 else _shape_z(shape, low, end - best),
-        creeps=creeps,
+        creep=_creep(shape[low:], curve.values[start + low * size :]),
         share=(count - onset_block) / count,
-        falling=_falls_again(rest),
+        falling=_falls_again(shape[onset_block:]),
     )
 
 
@@ -100,6 +94,20 @@ def _shape_z(shape: Floats, low: int, rise: float) -> float:
     return rise / max(float(usual), 1e-9)
 
 
+def _creep(shape: Floats, values: Floats) -> float:
+    """Rise of a line through all points since the best block, if both halves rise by themselves.
+
+    0.0 where the line's slope lies within CREEP_Z standard errors of none.
+    """
+    half = len(shape) // 2
+    if half < 6 or len(values) < 60:
+        return 0.0
+    times = np.arange(len(shape), dtype=np.float64)
+    halves = theil_sen(times[:half], shape[:half]), theil_sen(times[half:], shape[half:])
+    fit = slope(np.arange(len(values), dtype=np.float64), values)
+    return fit.slope * len(values) if min(halves) > 0 and fit.z > CREEP_Z else 0.0
+
+
 def _falls_again(rest: Floats) -> bool:
     """Whether the blocks after the first third of the rise fall for good."""
     part = rest[len(rest) // 3 :]
@@ -111,8 +119,9 @@ def _falls_again(rest: Floats) -> bool:
 
 def _severity(context: Context, rise: Rise) -> tuple[Severity, Threshold] | None:
     th = context.thresholds
+    slow = rise.creep >= th.value("loss_divergence.creep_nat")
     if rise.z < th.value("loss_divergence.z"):
-        return None
+        return ("warning", th["loss_divergence.creep_nat"]) if slow else None
     lasting = rise.share >= th.value("loss_divergence.lasting_share")
     if rise.rise >= th.value("loss_divergence.nat_critical") and rise.ratio >= th.value(
         "loss_divergence.ratio_critical"
@@ -120,8 +129,9 @@ def _severity(context: Context, rise: Rise) -> tuple[Severity, Threshold] | None
         return ("warning" if rise.falling else "critical"), th["loss_divergence.nat_critical"]
     high = rise.ratio >= th.value("loss_divergence.ratio_warning")
     if high and rise.rise >= th.value("loss_divergence.nat_warning") and lasting:
-        return ("info" if rise.falling else "warning"), th["loss_divergence.ratio_warning"]
-    if rise.creeps and rise.rise >= th.value("loss_divergence.creep_nat") and lasting:
+        mild = rise.falling and rise.ratio < th.value("loss_divergence.ratio_mix")
+        return ("info" if mild else "warning"), th["loss_divergence.ratio_warning"]
+    if slow:
         return "warning", th["loss_divergence.creep_nat"]
     if rise.rise >= th.value("loss_divergence.creep_nat"):
         return "info", th["loss_divergence.creep_nat"]
@@ -129,34 +139,57 @@ def _severity(context: Context, rise: Rise) -> tuple[Severity, Threshold] | None
 
 
 def _short_rise(context: Context, curve: Curve) -> Rise | None:
-    """A short log: all points after some place lie above the few before it.
+    """A short log: all points after some place lie above the two before it.
 
-    The place with the largest gap is taken; at least two points on each side.
+    Three points after it at least, or two at twice the height; one point before it is enough in
+    an excerpt. The place with the largest rise is taken.
     """
     values = curve.values
+    least = 1 if is_excerpt(context, curve.track) else 2
     best: Rise | None = None
-    for at in range(2, len(values) - 1):
-        before, after = values[max(0, at - 4) : at], values[at:]
-        if after.min() <= before.max() * 1.02:
+    for at in range(least, len(values) - 1):
+        before, after = values[max(0, at - 2) : at], values[at:]
+        ratio = float(np.median(after) / np.median(before)) if before.min() > 0 else 0.0
+        sure = ratio >= 2.0 or (len(after) >= 3 and len(before) >= 2)
+        if not sure or after.min() <= before.max() * context.value("loss_divergence.short_gap"):
             continue
-        end = float(np.median(after))
         rise = Rise(
-            onset=at, best=float(np.median(before)), end=end, z=0.0, creeps=False,
-            share=len(after) / len(values), falling=False,
+            onset=at, best=float(np.median(before)), end=float(np.median(after)), z=0.0,
+            creep=0.0, share=len(after) / len(values), falling=False,
         )  # fmt: skip
         if best is None or rise.ratio > best.ratio:
             best = rise
     return best
 
 
-def _short_severity(context: Context, rise: Rise) -> tuple[Severity, Threshold] | None:
+def _short_severity(
+    context: Context, curve: Curve, rise: Rise
+) -> tuple[Severity, Threshold] | None:
     th = context.thresholds
     if rise.ratio < th.value("loss_divergence.short_ratio"):
         return None
-    if rise.rise < th.value("loss_divergence.short_nat"):
+    least = (
+        "loss_divergence.nat_warning"
+        if _norm_rises(context, curve, rise)
+        else ("loss_divergence.short_nat")
+    )
+    if rise.rise < th.value(least):
         return None
-    huge = rise.rise >= th.value("loss_divergence.nat_critical") * 2
+    huge = rise.rise >= 2 * th.value("loss_divergence.nat_critical")
     return ("critical" if huge else "warning"), th["loss_divergence.short_ratio"]
+
+
+def _norm_rises(context: Context, curve: Curve, rise: Rise) -> bool:
+    """Whether the gradient norm is ten times higher after the place than before."""
+    step = curve.steps[rise.onset]
+    for track in context.tracks("grad_norm"):
+        good = np.isfinite(track.values) & (track.values > 0)
+        before = track.values[good & (track.steps < step)]
+        after = track.values[good & (track.steps >= step)]
+        if track.segment == curve.track.segment and len(before) and len(after):
+            factor = context.value("grad_explosion.ratio_warning")
+            return bool(np.median(after) > factor * np.median(before))
+    return False
 
 
 def _finding(
@@ -179,7 +212,7 @@ def _finding(
             "ratio": rise.ratio,
             "z": rise.z,
             "share_of_run": rise.share,
-            "creeps": "yes" if rise.creeps else "no",
+            "creep_nat": rise.creep,
         },
         threshold=decided,
         rules=_seed_rules(context, curve, rise),

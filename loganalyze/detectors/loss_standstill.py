@@ -100,7 +100,9 @@ def _plateau(context: Context, curve: Curve) -> list[Finding]:
     end = float(np.median(curve.values[-part:]))
     noise = mad_sigma(np.diff(curve.values[begin:])) / np.sqrt(2.0)
     fall = start - end
-    flat = fall < max(context.value("loss_plateau.fall_share") * start, 2.0 * noise / np.sqrt(part))
+    flat = abs(fall) < max(
+        context.value("loss_plateau.fall_share") * start, 2.0 * noise / np.sqrt(part)
+    )
     if not flat or end < context.value("loss_plateau.level_nat"):
         return []
     return [
