@@ -15,7 +15,7 @@ import re
 from loganalyze_parsers.pairs import PairFormat, pair_dialect
 
 _GIB = 1024.0**3
-_PAIR = re.compile(r"([a-z_]+:|GiB\()\s*([^\s(%)]+)")
+_PAIR = re.compile(r"([a-z_]+:|GiB\()\s*([-+]?[\d.,]+(?:[eE][-+]?\d+)?|nan|inf)")
 _NAMES = {
     "loss:": ("loss", 1.0),
     "grad_norm:": ("grad_norm", 1.0),
