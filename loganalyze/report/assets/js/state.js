@@ -1,0 +1,55 @@
+// What the reader has chosen: language and theme for the page; axis, scale, mean, range for a run.
+const words = jsonOf("words");
+const root = document.documentElement;
+const checked = (name) => document.querySelector(`input[name="${name}"]:checked`)?.value;
+const language = () => checked("lang") ?? "en";
+const pick = (pair) => pair[language() === "zh" ? 1 : 0];
+
+function say(key, values = {}) {
+  return pick(words[key]).replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
+}
+
+function choose(name, value) {
+  const input = document.querySelector(`input[name="${name}"][value="${value}"]`);
+  if (!input || input.checked) return;
+  input.checked = true;
+  input.dispatchEvent(new Event("change", { bubbles: true }));
+}
+
+const dark = () => getComputedStyle(root).colorScheme === "dark";
+const colour = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
+
+// Storage may be forbidden for files; then a choice lasts as long as the page.
+function remember(key, value) {
+  try { localStorage.setItem(`loganalyze.${key}`, value); } catch { /* no storage */ }
+}
+function recalled(key) {
+  try { return localStorage.getItem(`loganalyze.${key}`); } catch { return null; }
+}
+
+// Attributes in both languages: data-title-en, data-title-zh, ...
+function translateAttributes() {
+  const lang = language();
+  root.lang = lang === "zh" ? "zh-CN" : "en";
+  for (const name of ["title", "aria-label", "placeholder"]) {
+    for (const node of document.querySelectorAll(`[data-${name}-${lang}]`)) {
+      node.setAttribute(name, node.getAttribute(`data-${name}-${lang}`));
+    }
+  }
+}
+
+const runs = [...document.querySelectorAll("section.run")].map((node) => ({
+  node, index: Number(node.dataset.run), prefix: node.dataset.prefix,
+  facts: jsonOf(`facts-${node.dataset.run}`), block: null, charts: [],
+  view: { axis: "steps", scale: "linear", smooth: 0, range: null },
+}));
+
+async function loadBlock(run) {
+  run.loading ??= unpacked(`block-${run.index}`).then((bytes) => { run.block = bytes; });
+  return run.loading;
+}
+
+const runOf = (node) => {
+  const section = node.closest("section.run");
+  return runs.find((run) => run.node === section) ?? runs[0];
+};

@@ -1,0 +1,100 @@
+"""Thins long series so that no extreme is lost: smallest and largest of each bucket, raw windows.
+
+Every point that is kept is a logged one; nothing is averaged here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from loganalyze.tracks import FloatArray, IntArray
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+def extremes(values: FloatArray, buckets: int) -> IntArray:
+    """Sorted indices of the smallest and largest value of each bucket, and of both ends.
+
+    In a bucket with NaN or Inf, its first and last such place is kept as well.
+    """
+    n = len(values)
+    if n <= 2 * buckets or buckets < 1:
+        return np.arange(n, dtype=np.int64)
+    width = -(-n // buckets)
+    rows = -(-n // width)
+    padded = np.full(rows * width, np.nan)
+    padded[:n] = values
+    table = padded.reshape(rows, width)
+    finite = np.isfinite(table)
+    base = np.arange(rows, dtype=np.int64) * width
+    some = finite.any(axis=1)
+    low = base + np.where(finite, table, np.inf).argmin(axis=1)
+    high = base + np.where(finite, table, -np.inf).argmax(axis=1)
+    real = np.arange(rows * width).reshape(rows, width) < n
+    broken = ~finite & real
+    bad = broken.any(axis=1)
+    first = base + broken.argmax(axis=1)
+    last = base + width - 1 - broken[:, ::-1].argmax(axis=1)
+    parts = (low[some], high[some], first[bad], last[bad], np.array([0, n - 1]))
+    return np.unique(np.concatenate(parts)).astype(np.int64)
+
+
+def windows(steps: IntArray, spans: Iterable[tuple[int, int]], points: int) -> BoolArray:
+    """A mask of raw points around each span of steps: at most about `points` for each.
+
+    A span that fits is kept whole with a margin; of a longer one both ends are kept.
+    """
+    keep = np.zeros(len(steps), dtype=bool)
+    for first, last in spans:
+        a, b = np.searchsorted(steps, [first, last + 1])
+        room = points - (b - a)
+        if room >= 0:
+            side = max(4, room // 2)
+            keep[max(0, a - side) : b + side] = True
+            continue
+        half = max(4, points // 4)
+        keep[max(0, a - half) : a + half] = True
+        keep[max(0, b - half) : b + half] = True
+    return keep
+
+
+def shares(lengths: Sequence[int], budget: int, least: int) -> list[int]:
+    """Divides a budget of points: short series whole, the rest equal parts, `least` at least."""
+    given = [0] * len(lengths)
+    left, open_series = budget, sorted(range(len(lengths)), key=lambda i: lengths[i])
+    for done, index in enumerate(open_series):
+        part = max(least, left // (len(open_series) - done))
+        given[index] = min(lengths[index], part)
+        left = max(0, left - given[index])
+    return given
+
+
+def gaps(steps: IntArray, interval: int, most: int = 200) -> IntArray:
+    """Indices i where the log is silent between i and i + 1 for over five intervals."""
+    jumps = np.diff(steps)
+    places = np.flatnonzero(jumps > 5 * max(1, interval))
+    if len(places) > most:
+        places = np.sort(places[np.argsort(jumps[places])[-most:]])
+    return places.astype(np.int64)
+
+
+def raw_ranges(steps: IntArray, kept: BoolArray, least: int = 8) -> list[tuple[int, int]]:
+    """Ranges of steps in which every logged point is kept, `least` points or more."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], kept, [False])).astype(np.int8)))
+    pairs = edges.reshape(-1, 2)
+    return [(int(steps[a]), int(steps[b - 1])) for a, b in pairs.tolist() if b - a >= least]
+
+
+def smooth(steps: IntArray, values: FloatArray, window: int, at: IntArray) -> FloatArray:
+    """Centred mean of the finite values within `window` steps around each step of `at`."""
+    finite = np.isfinite(values)
+    sums = np.concatenate(([0.0], np.cumsum(np.where(finite, values, 0.0))))
+    counts = np.concatenate(([0], np.cumsum(finite)))
+    a = np.searchsorted(steps, at - window // 2, side="left")
+    b = np.searchsorted(steps, at + window // 2, side="right")
+    number = counts[b] - counts[a]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(number > 0, (sums[b] - sums[a]) / number, np.nan)

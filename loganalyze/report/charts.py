@@ -1,0 +1,157 @@
+"""What the page's scripts draw from: plotly's own bundle (only here) and the packed curves."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from typing import Any
+
+import numpy as np
+import polars as pl
+from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
+
+from loganalyze.model import Finding, Segment
+from loganalyze.report.curves import Chart, Curve
+from loganalyze.report.model import PANELS, RunView
+from loganalyze.report.pack import Packer, squeezed
+from loganalyze.report.wording import both, kind_title, metric_label
+
+KNOTS = 400  # per segment: steps with their wall time and token count, to change the axis
+MOST_EVENTS = 300
+#: Events shown before others where there are too many.
+_LOUD = ("exception", "oom", "host_oom", "comm_timeout", "comm_error", "hardware_error", "xid",
+         "killed", "signal", "hang", "checkpoint_failed", "disk_full", "time_limit",
+         "checkpoint_load", "start_fresh", "rerun_mismatch", "data_exhausted")  # fmt: skip
+Json = dict[str, Any]
+
+
+@cache
+def plotly_script() -> str:
+    """plotly.js as it lies in the installed wheel."""
+    return str(get_plotlyjs())
+
+
+@cache
+def plotly_packed() -> str:
+    """The same, compressed and encoded for the page."""
+    return squeezed(plotly_script().encode("utf-8"))
+
+
+@cache
+def plotly_hash() -> str:
+    """Its sha256 as a content security policy names it."""
+    return script_hash(plotly_script())
+
+
+def script_hash(text: str) -> str:
+    """A script's hash source: 'sha256-...' (CSP level 2)."""
+    digest = hashlib.sha256(text.encode("utf-8")).digest()
+    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
+
+
+def page_data(run: RunView, drawn: tuple[Chart, ...]) -> tuple[Json, str]:
+    """The facts of a run's charts, and their packed numbers."""
+    packer = Packer()
+    frame = run.diagnosis.run
+    facts = {
+        "id": run.id,
+        "index": run.index,
+        "steps": [run.step_first or 0, run.step_last or 0],
+        "segments": [_segment(segment) for segment in frame.meta.segments],
+        "axes": _axes(run, packer),
+        "events": _events(frame.events),
+        "findings": [_finding(f) for f in run.findings.values() if f.step_first is not None],
+        "charts": [_chart(chart, packer) for chart in drawn],
+    }
+    return facts, packer.text()
+
+
+def _segment(segment: Segment) -> Json:
+    return {"index": segment.index, "first": segment.first, "last": segment.last,
+            "relation": segment.relation, "superseded": segment.superseded_steps}  # fmt: skip
+
+
+def _finding(finding: Finding) -> Json:
+    title = kind_title(finding.kind)
+    return {"id": finding.id, "metric": finding.metric, "severity": finding.severity,
+            "first": finding.step_first, "last": finding.step_last, "peak": finding.step_peak,
+            "segment": finding.segment, "title": [title.en, title.zh]}  # fmt: skip
+
+
+def _chart(chart: Chart, packer: Packer) -> Json:
+    metric = chart.metric
+    label = metric_label(metric.name)
+    return {
+        "name": metric.name,
+        "unit": metric.unit,
+        "panel": metric.panel if metric.panel in PANELS else "other",
+        "label": [label.en, label.zh],
+        "total": chart.total,
+        "shown": chart.shown,
+        "ranks": chart.ranks,
+        "curves": [_curve(curve, packer) for curve in chart.curves],
+    }
+
+
+def _curve(curve: Curve, packer: Packer) -> Json:
+    return {
+        "segment": curve.segment,
+        "rank": curve.rank,
+        "role": curve.role,
+        "again": curve.again_from,
+        "x": packer.steps(curve.steps),
+        "y": packer.values(curve.values),
+        "total": curve.total,
+        "gaps": curve.gaps.tolist(),
+        "raw": [list(pair) for pair in curve.raw] if len(curve.steps) < curve.total else "all",
+        "sx": packer.steps(curve.smooth_at),
+        "smooth": {str(window): packer.values(means) for window, means in curve.smooth.items()},
+    }
+
+
+def _axes(run: RunView, packer: Packer) -> Json:
+    """Per segment: knots that turn steps into wall time and tokens; missing where not logged."""
+    frame = run.diagnosis.run.readings
+    found: Json = {}
+    for axis, column in (("wall", "wall_s"), ("tokens", "tokens_seen")):
+        if column not in frame.columns:
+            continue
+        known = (
+            frame.select("segment", "step", value=pl.col(column))
+            .drop_nulls()
+            .filter(pl.col("value").is_finite())
+            .group_by("segment", "step")
+            .agg(pl.col("value").min())
+            .sort("segment", "step")
+        )
+        parts = known.partition_by("segment", as_dict=True, maintain_order=True)
+        knots = {
+            str(key[0]): _knots(part, packer) for key, part in parts.items() if part.height > 1
+        }
+        if knots:
+            found[axis] = knots
+    return found
+
+
+def _knots(part: pl.DataFrame, packer: Packer) -> list[object]:
+    at = np.unique(np.linspace(0, part.height - 1, min(KNOTS, part.height)).astype(np.int64))
+    values = np.maximum.accumulate(part["value"].to_numpy()[at])
+    return [packer.steps(part["step"].to_numpy().astype(np.int64)[at]),
+            packer.exact(values)]  # fmt: skip
+
+
+def _events(events: pl.DataFrame) -> list[Json]:
+    known = events.filter(pl.col("step").is_not_null())
+    loud = known.filter(pl.col("kind").is_in(_LOUD)).head(MOST_EVENTS)
+    quiet = known.filter(~pl.col("kind").is_in(_LOUD) & ~pl.col("kind").is_in(["config", "note"]))
+    room = MOST_EVENTS - loud.height
+    if quiet.height > room:
+        quiet = quiet[np.linspace(0, quiet.height - 1, max(0, room)).astype(np.int64).tolist()]
+    rows = pl.concat([loud, quiet]).sort("step", maintain_order=True)
+    wanted = rows.select("kind", "step", "segment", "rank", "text").iter_rows(named=True)
+    return [_event(row) for row in wanted]
+
+
+def _event(row: Json) -> Json:
+    return {**row, "text": row["text"][:160], "label": list(both(f"ui_event_{row['kind']}"))}

@@ -1,0 +1,196 @@
+"""Chooses what is drawn of each metric: curves per segment and rank, within a budget of points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from loganalyze.model import Finding
+from loganalyze.report import buckets
+from loganalyze.report.model import MetricView, RunView
+from loganalyze.tracks import FloatArray, IntArray, Track, tracks
+
+#: Points a page may hold: with 20 metrics of a million steps the file stays below 2.5 MB.
+PAGE_POINTS = 36_000
+LEAST_POINTS = 120  # for a series, however many there are
+MOST_RANKS = 8  # ranks drawn one by one; more become a band (lowest, median, highest)
+BAND_COLUMNS = 240
+SMOOTH_WINDOWS = (100, 250, 500)  # steps; the seeds ask for 100 to 500
+SMOOTH_POINTS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """One line of a chart. role: raw (logged points) or low, mid, high (over all ranks).
+
+    kept: of `total` logged points these are in `steps` and `values`. gaps: indices after which
+    the line breaks. raw: ranges of steps where every logged point is there. again_from: the step
+    from which a later segment ran the same steps again (this is then the branch given up).
+    """
+
+    segment: int
+    rank: int | None
+    role: str
+    steps: IntArray
+    values: FloatArray
+    total: int
+    gaps: IntArray
+    raw: tuple[tuple[int, int], ...]
+    smooth_at: IntArray
+    smooth: Mapping[int, FloatArray]
+    again_from: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A metric with its curves. ranks: how many ranks report it."""
+
+    metric: MetricView
+    curves: tuple[Curve, ...]
+    ranks: int
+
+    @property
+    def total(self) -> int:
+        """Logged points behind the chart."""
+        return sum(curve.total for curve in self.curves if curve.role == "raw")
+
+    @property
+    def shown(self) -> int:
+        """Logged points that the page holds."""
+        return sum(len(curve.steps) for curve in self.curves if curve.role == "raw")
+
+
+def charts(run: RunView, budget: int = PAGE_POINTS) -> tuple[Chart, ...]:
+    """A chart for each metric of a run that has steps."""
+    sets = [(metric, tracks(run.diagnosis.run, metric.name)) for metric in run.metrics]
+    drawn = [(metric, made, _lines(run, metric, made)) for metric, made in sets if made]
+    lengths = [len(track) for _, _, lines in drawn for track in lines]
+    spans = {metric.name: _spans(run, metric.name) for metric, _, _ in drawn}
+    whole = sum(lengths) <= budget
+    again = _run_again(run)
+    parts = iter(lengths if whole else buckets.shares(lengths, int(budget * 0.7), LEAST_POINTS))
+    count = sum(len(spans[metric.name]) * max(1, len(lines)) for metric, _, lines in drawn)
+    window = max(24, int(budget * 0.3) // max(1, count))
+    return tuple(
+        Chart(
+            metric=metric,
+            curves=tuple(
+                replace(
+                    _curve(track, next(parts), spans[metric.name], window),
+                    again_from=again.get(track.segment),
+                )
+                for track in lines
+            )
+            + _band(made),
+            ranks=len({track.rank for track in made}),
+        )
+        for metric, made, lines in drawn
+    )
+
+
+def _run_again(run: RunView) -> dict[int, int]:
+    """For each segment: the first step that a later, resumed segment ran again."""
+    found: dict[int, int] = {}
+    segments = run.diagnosis.run.meta.segments
+    for later in segments:
+        for old in segments:
+            if later.relation == "resume" and old.index < later.index and later.first <= old.last:
+                found[old.index] = min(later.first, found.get(old.index, later.first))
+    return found
+
+
+def _lines(run: RunView, metric: MetricView, made: tuple[Track, ...]) -> list[Track]:
+    """The tracks drawn one by one: all of a few ranks, else those that findings name."""
+    if len({track.rank for track in made}) <= MOST_RANKS:
+        return list(made)
+    named = [f.rank for f in run.findings.values() if f.metric == metric.name]
+    wanted = set(list(dict.fromkeys(named))[:MOST_RANKS])
+    return [track for track in made if track.rank in wanted]
+
+
+def _spans(run: RunView, metric: str) -> list[tuple[int, int]]:
+    """Steps of the findings about a metric, and of the incidents that it is part of."""
+    found: dict[tuple[int, int], None] = {}
+    for finding in run.findings.values():
+        if finding.step_first is not None and finding.metric == metric:
+            found[_span(finding)] = None
+            if finding.step_peak is not None:
+                found[finding.step_peak, finding.step_peak] = None
+    for incident in run.incidents[:20]:
+        first, last = incident.step_first, incident.step_last
+        if first is not None and incident.severity != "info":
+            found[first, last if last is not None else first] = None
+    return list(found)
+
+
+def _span(finding: Finding) -> tuple[int, int]:
+    first = finding.step_first or 0
+    return first, finding.step_last if finding.step_last is not None else first
+
+
+def _curve(track: Track, points: int, spans: list[tuple[int, int]], window: int) -> Curve:
+    n = len(track)
+    breaks = buckets.gaps(track.steps, track.interval)
+    kept = np.zeros(n, dtype=bool)
+    kept[buckets.extremes(track.values, max(1, points // 2) if points < n else n)] = True
+    kept |= buckets.windows(track.steps, spans, window)
+    kept[breaks] = True
+    kept[np.minimum(breaks + 1, n - 1)] = True
+    index = np.flatnonzero(kept)
+    at, means = _smoothed(track)
+    return Curve(
+        segment=track.segment,
+        rank=track.rank,
+        role="raw",
+        steps=track.steps[index],
+        values=track.values[index],
+        total=n,
+        gaps=np.searchsorted(index, breaks),
+        raw=tuple(buckets.raw_ranges(track.steps, kept)),
+        smooth_at=at,
+        smooth=means,
+    )
+
+
+def _smoothed(track: Track) -> tuple[IntArray, dict[int, FloatArray]]:
+    if len(track) < 20:
+        return np.empty(0, dtype=np.int64), {}
+    places = np.linspace(0, len(track) - 1, min(SMOOTH_POINTS, len(track))).astype(np.int64)
+    at = np.unique(track.steps[places])
+    span = int(track.steps[-1] - track.steps[0])
+    useful = [w for w in SMOOTH_WINDOWS if 2 * track.interval <= w <= span]
+    return at, {w: buckets.smooth(track.steps, track.values, w, at) for w in useful}
+
+
+def _band(made: tuple[Track, ...]) -> tuple[Curve, ...]:
+    """Lowest, median and highest over all ranks, where there are too many to draw."""
+    if len({track.rank for track in made}) <= MOST_RANKS:
+        return ()
+    bands: list[Curve] = []
+    for segment in sorted({track.segment for track in made}):
+        bands += _segment_band(segment, [track for track in made if track.segment == segment])
+    return tuple(bands)
+
+
+def _segment_band(segment: int, made: list[Track]) -> list[Curve]:
+    steps = np.concatenate([track.steps for track in made])
+    values = np.concatenate([track.values for track in made])
+    first, last = int(steps.min()), int(steps.max())
+    width = max(1, -(-(last - first + 1) // BAND_COLUMNS))
+    table = (
+        pl.DataFrame({"at": first + (steps - first) // width * width, "value": values})
+        .filter(pl.col("value").is_finite())
+        .group_by("at")
+        .agg(low=pl.col("value").min(), mid=pl.col("value").median(), high=pl.col("value").max())
+        .sort("at")
+    )
+    at = table["at"].to_numpy().astype(np.int64)
+    empty = np.empty(0, dtype=np.int64)
+    return [
+        Curve(segment=segment, rank=None, role=role, steps=at, values=table[role].to_numpy(),
+              total=len(steps), gaps=empty, raw=(), smooth_at=empty, smooth={})
+        for role in ("low", "high", "mid")
+    ]  # fmt: skip

@@ -1,0 +1,158 @@
+"""Assembles the page: template, styles, scripts, packed data, and the policy that fences them."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files as resources
+from typing import Any
+
+from jinja2 import DictLoader, Environment, StrictUndefined
+from markupsafe import Markup, escape
+
+from loganalyze import config
+from loganalyze.model import Report
+from loganalyze.report import numbers, page, story
+from loganalyze.report.charts import page_data, plotly_hash, plotly_packed, script_hash
+from loganalyze.report.curves import PAGE_POINTS, charts
+from loganalyze.report.model import views
+from loganalyze.report.story import Files
+from loganalyze.report.wording import Both, Param, both, plain
+
+TEMPLATES = ("page.html", "parts.html", "run.html", "incident.html", "tables.html")
+STYLES = ("base.css", "layout.css", "parts.css", "charts.css", "print.css")
+SCRIPTS = (
+    "unpack.js",
+    "state.js",
+    "axes.js",
+    "plot.js",
+    "marks.js",
+    "links.js",
+    "tools.js",
+    "main.js",
+)
+#: Prefix of the wording that scripts need at hand.
+_FOR_SCRIPTS = "js_"
+
+
+def render_html(report: Report, lang: str, *, files: Files | None = None) -> str:
+    """One page that needs nothing else: no request leaves it, no text of a log runs in it."""
+    runs = views(report.diagnoses)
+    share = PAGE_POINTS // max(1, len(runs))
+    pages, data = [], []
+    for run in runs:
+        drawn = charts(run, share)
+        pages.append(page.run_page(run, drawn, files or {}))
+        data.append(page_data(run, drawn))
+    script = _script()
+    context = {
+        "report": report,
+        "lang": lang,
+        "runs": pages,
+        "line": story.report_line(report, runs),
+        "title": _title(report, [run.id for run in runs], lang),
+        "policy": _policy(script),
+        "style": Markup("\n".join(asset(f"css/{name}") for name in STYLES)),
+        "script": Markup(script),
+        "words": safe_json(_script_words()),
+        "facts": [safe_json(facts) for facts, _ in data],
+        "blocks": [Markup(text) for _, text in data],
+        "plotly": Markup(plotly_packed()),
+    }
+    return _environment().get_template("page.html").render(context)
+
+
+def _title(report: Report, runs: list[str], lang: str) -> str:
+    verdict = story.verdict_word(report.verdict).of(lang)
+    return f"{verdict}: {', '.join(runs) or 'loganalyze'}"
+
+
+def _policy(script: str) -> str:
+    """Nothing may be fetched; only these two scripts may run; styles are the page's own."""
+    return (
+        f"default-src 'none'; script-src {script_hash(script)} {plotly_hash()}; "
+        "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+
+
+@cache
+def asset(name: str) -> str:
+    """A packaged asset as text."""
+    path = resources("loganalyze.report").joinpath("assets", *name.split("/"))
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def _script() -> str:
+    """All scripts as one: they share one module's scope."""
+    return "\n".join(asset(f"js/{name}") for name in SCRIPTS)
+
+
+def _script_words() -> dict[str, list[str]]:
+    return {
+        key.removeprefix(_FOR_SCRIPTS): [entry["en"], entry["zh"]]
+        for key, entry in sorted(config.strings().items())
+        if key.startswith(_FOR_SCRIPTS)
+    }
+
+
+def safe_json(value: Any) -> Markup:
+    """JSON that is inert inside a script element, whatever text is in it."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text.encode("utf-8", "backslashreplace").decode("utf-8"))
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=DictLoader({name: asset(name) for name in TEMPLATES}),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        finalize=_cleaned,
+    )
+    environment.globals.update(
+        t=_spoken, b=_pair, label=_label, both=both, plain=plain, number=numbers.number,
+        grouped=numbers.grouped, size=numbers.size, span=numbers.steps, clock=numbers.clock,
+        story=story,
+    )  # fmt: skip
+    return environment
+
+
+def _spoken(key: str, **params: Param) -> Markup:
+    """A key's wording in both languages; the page shows one of them."""
+    return _pair(both(key, **params))
+
+
+def _pair(text: Both | str) -> Markup:
+    """Both languages side by side, or once where they say the same."""
+    if not isinstance(text, Both):
+        return escape(_shown(text))
+    if text.same:
+        return escape(_shown(text.en))
+    return Markup("<span lang=en>{}</span><span lang=zh>{}</span>").format(
+        _shown(text.en), _shown(text.zh)
+    )
+
+
+def _cleaned(value: Any) -> Any:
+    """What a template prints: text of a log without control characters; markup as it is."""
+    return _shown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _shown(text: str) -> str:
+    """Control and direction characters would hide or reorder what is read: shown as ·."""
+    if text.isprintable():
+        return text
+    return "".join(ch if ch.isprintable() or ch == "\n" else "·" for ch in text)
+
+
+def _label(key: str, name: str = "aria-label", **params: Param) -> Markup:
+    """An attribute in both languages: scripts swap it with the language."""
+    text = both(key, **params)
+    return Markup('{0}="{1}" data-{0}-en="{1}" data-{0}-zh="{2}"').format(
+        Markup(name), _shown(text.en), _shown(text.zh)
+    )

@@ -1,0 +1,267 @@
+"""Facts to view model: what each report shows of a run, free of any language."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+
+from loganalyze import config
+from loganalyze.model import (
+    READING_COLUMNS,
+    Cause,
+    Diagnosis,
+    Finding,
+    Incident,
+    LineRef,
+    Source,
+    severity_rank,
+)
+
+LEVELS = ("L1", "L2", "L3", "L4", "L5", "L6", "L7")
+PANELS = ("overview", "efficiency", "resources", "stability", "distributed", "other")
+#: What the seeds ask each panel to show; what a log lacks of it is named in the report.
+EXPECTED: Mapping[str, tuple[str, ...]] = {
+    "overview": ("loss", "val_loss", "perplexity", "lr"),
+    "efficiency": ("tokens_per_s", "step_time_s", "gpu_util", "mfu"),
+    "resources": ("mem_allocated_bytes", "gpu_power_w", "comm_time_s"),
+    "stability": ("grad_norm", "grad_clip_share", "loss_scale"),
+    "distributed": ("loss", "comm_time_s", "step_time_s"),
+    "other": (),
+}
+CAUSE_ORDER = ("supported", "not_checkable", "ruled_out")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricView:
+    """A metric that occurs in a run: its column and what it holds. Steps are as logged."""
+
+    name: str
+    unit: str
+    level: str  # "" for numbers that no canonical metric stands for
+    panel: str
+    count: int
+    nonfinite: int
+    first_step: int | None
+    last_step: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunView:
+    """One run as every format shows it; `index` is its place in the report."""
+
+    index: int
+    diagnosis: Diagnosis
+    metrics: tuple[MetricView, ...]
+    ranks: tuple[int, ...]
+    step_first: int | None
+    step_last: int | None
+    step_count: int
+
+    @property
+    def id(self) -> str:
+        """The run's name."""
+        return self.diagnosis.run.meta.id
+
+    @cached_property
+    def findings(self) -> Mapping[str, Finding]:
+        """Findings by id, worst first, then by step."""
+        ordered = sorted(self.diagnosis.findings, key=_finding_order)
+        return {finding.id: finding for finding in ordered}
+
+    @cached_property
+    def incidents(self) -> tuple[Incident, ...]:
+        """Incidents by severity, then cost, then step."""
+        return tuple(sorted(self.diagnosis.incidents, key=_incident_order))
+
+    @cached_property
+    def loose(self) -> tuple[Finding, ...]:
+        """Findings that belong to no incident."""
+        held = {item for incident in self.incidents for item in incident.findings}
+        return tuple(f for f in self.findings.values() if f.id not in held)
+
+    @cached_property
+    def headline(self) -> Incident | None:
+        """Where the trouble began: the earliest incident of the worst severity."""
+        worst = [i for i in self.incidents if i.severity == self.incidents[0].severity]
+        return min(worst, key=_by_step, default=None)
+
+    def mover(self, incident: Incident) -> Finding | None:
+        """The finding that an incident began with."""
+        return self.findings.get(incident.first_mover)
+
+    def members(self, incident: Incident) -> tuple[Finding, ...]:
+        """The findings of an incident, in its order of time."""
+        found = (self.findings.get(item) for item in incident.findings)
+        return tuple(finding for finding in found if finding is not None)
+
+    def metric(self, name: str | None) -> MetricView | None:
+        """A metric of this run by name."""
+        return next((metric for metric in self.metrics if metric.name == name), None)
+
+    def source(self, ref: LineRef | None) -> Source | None:
+        """The input that a line stands in."""
+        sources = self.diagnosis.run.sources
+        return sources[ref.source] if ref is not None and 0 <= ref.source < len(sources) else None
+
+    @cached_property
+    def _clock(self) -> tuple[np.ndarray, np.ndarray]:
+        frame = self.diagnosis.run.readings
+        if "wall_s" not in frame.columns:
+            return np.empty(0), np.empty(0)
+        known = frame.select("step", "wall_s").drop_nulls().group_by("step").min().sort("step")
+        return known["step"].to_numpy(), known["wall_s"].to_numpy()
+
+    def wall_s(self, step: int | None) -> float | None:
+        """When a step was first logged, in seconds since the epoch; None if no line says."""
+        steps, walls = self._clock
+        if step is None or not len(steps):
+            return None
+        at = int(np.searchsorted(steps, step))
+        return float(walls[at]) if at < len(steps) and steps[at] == step else None
+
+    @property
+    def levels(self) -> Mapping[str, tuple[str, ...]]:
+        """Metrics that occur, by level of the pyramid."""
+        return {
+            level: tuple(sorted(m.name for m in self.metrics if m.level == level))
+            for level in LEVELS
+        }
+
+    def panel_missing(self, panel: str) -> tuple[str, ...]:
+        """What a panel should show and this log does not have."""
+        have = self.distributed if panel == "distributed" else {m.name for m in self.metrics}
+        return tuple(name for name in EXPECTED[panel] if name not in have)
+
+    @cached_property
+    def distributed(self) -> tuple[str, ...]:
+        """Metrics that two ranks or more report."""
+        frame = self.diagnosis.run.readings
+        if len(self.ranks) < 2:
+            return ()
+        names = [metric.name for metric in self.metrics]
+        rank = pl.col("rank")
+        known = frame.select(
+            rank.filter(pl.col(name).is_not_null()).n_unique().alias(name) for name in names
+        )
+        return tuple(name for name in names if known[name][0] > 1)
+
+
+def views(diagnoses: tuple[Diagnosis, ...]) -> tuple[RunView, ...]:
+    """A view of each run, in the report's order."""
+    return tuple(view(diagnosis, index) for index, diagnosis in enumerate(diagnoses))
+
+
+def view(diagnosis: Diagnosis, index: int = 0) -> RunView:
+    """A run with what its readings hold, counted once."""
+    frame = diagnosis.run.readings
+    known = frame.select("step").drop_nulls()["step"] if "step" in frame.columns else pl.Series([])
+    ranks = frame["rank"].drop_nulls().unique().sort().to_list() if "rank" in frame.columns else []
+    return RunView(
+        index=index,
+        diagnosis=diagnosis,
+        metrics=_metrics(frame),
+        ranks=tuple(int(rank) for rank in ranks),
+        step_first=_whole(known.min()) if len(known) else None,
+        step_last=_whole(known.max()) if len(known) else None,
+        step_count=int(known.n_unique()) if len(known) else 0,
+    )
+
+
+def _whole(value: object) -> int | None:
+    return int(value) if isinstance(value, int | float) else None
+
+
+def _metrics(frame: pl.DataFrame) -> tuple[MetricView, ...]:
+    names = [name for name in frame.columns if name not in READING_COLUMNS]
+    made = [_metric(frame, name) for name in names]
+    order = {name: index for index, name in enumerate(config.metrics())}
+    known = [metric for metric in made if metric.count]
+    return tuple(sorted(known, key=lambda m: (order.get(m.name, len(order)), m.name)))
+
+
+def _metric(frame: pl.DataFrame, name: str) -> MetricView:
+    value = pl.col(name)
+    step = pl.col("step").filter(value.is_not_null())
+    row = frame.select(
+        count=value.count(), finite=value.is_finite().sum(), first=step.min(), last=step.max()
+    ).row(0)
+    family = config.metrics().get(name) or config.metrics().get(f"{name.partition('/')[0]}/<name>")
+    return MetricView(
+        name=name,
+        unit=family.unit if family else "",
+        level=family.level if family else "",
+        panel=family.panel if family else "other",
+        count=row[0],
+        nonfinite=row[0] - (row[1] or 0),
+        first_step=row[2],
+        last_step=row[3],
+    )
+
+
+def _finding_order(finding: Finding) -> tuple[int, int, str, str]:
+    return (-severity_rank(finding.severity), _step(finding.step_first), finding.code, finding.id)
+
+
+def _incident_order(incident: Incident) -> tuple[int, float, float, int, str]:
+    return (
+        -severity_rank(incident.severity),
+        -(incident.cost_steps or 0),
+        -(incident.cost_seconds or 0.0),
+        _step(incident.step_first),
+        incident.id,
+    )
+
+
+def _by_step(incident: Incident) -> tuple[int, str]:
+    return (_step(incident.step_first), incident.id)
+
+
+def _step(step: int | None) -> int:
+    return step if step is not None else 2**62
+
+
+def ordered_causes(incident: Incident) -> tuple[Cause, ...]:
+    """Supported causes first, then the undecided, then those ruled out; surer ones before."""
+    return tuple(
+        sorted(incident.causes, key=lambda c: (CAUSE_ORDER.index(c.verdict), -c.confidence))
+    )
+
+
+def best_cause(incident: Incident) -> Cause | None:
+    """The surest supported cause, if any."""
+    supported = [cause for cause in ordered_causes(incident) if cause.verdict == "supported"]
+    return supported[0] if supported else None
+
+
+def missing_of(incident: Incident) -> tuple[str, ...]:
+    """What would have settled the open causes of an incident, each once, in order."""
+    names = (
+        name
+        for cause in ordered_causes(incident)
+        for name in (*cause.missing, *(m for check in cause.checks for m in check.missing))
+    )
+    return tuple(dict.fromkeys(names))
+
+
+def detectors_by_status(diagnosis: Diagnosis, status: str) -> tuple[str, ...]:
+    """Names of the detectors with a status, sorted."""
+    return tuple(sorted({d.detector for d in diagnosis.detectors if d.status == status}))
+
+
+def kinds_of(detector: str) -> tuple[str, ...]:
+    """The kinds that a detector can find; its own name where it is not of this version."""
+    from loganalyze.detectors import DETECTORS
+
+    return next((known.kinds for known in DETECTORS if known.name == detector), (detector,))
+
+
+def fine(run: RunView) -> tuple[str, ...]:
+    """Kinds of trouble that were looked for and not found, in the order of the vocabulary."""
+    found = {finding.kind for finding in run.findings.values()}
+    looked = {kind for name in detectors_by_status(run.diagnosis, "ran") for kind in kinds_of(name)}
+    order = {name: index for index, name in enumerate(config.kinds())}
+    return tuple(sorted(looked - found, key=lambda kind: (order.get(kind, len(order)), kind)))

@@ -1,0 +1,152 @@
+"""Picks the format, and writes the two files of a run without ever leaving half of one."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain, count
+from pathlib import Path, PurePath
+
+from loganalyze.errors import OutputError, UsageError
+from loganalyze.model import Diagnosis, Report
+from loganalyze.report.json_out import SCHEMA
+
+FORMATS = ("text", "json", "html", "markdown", "sarif", "junit", "github")
+#: How the beginning of a file shows that it is a report of ours, which may be replaced.
+_OURS = (b'<meta name="generator" content="loganalyze ', f'"schema": "{SCHEMA}"'.encode())
+_UNSAFE = re.compile(r"[^\w.\-]+")
+
+
+def render(
+    report: Report,
+    format: str,
+    lang: str,
+    *,
+    written: Sequence[Path] = (),
+    width: int = 100,
+    color: bool = False,
+) -> str:
+    """A report in one of FORMATS, in `en` or `zh`.
+
+    written: what write_files returned, so that the commands to type next can name the files.
+    width and color are for text. UsageError for an unknown format.
+    """
+    files = _pages(report, written)
+    if format == "json":
+        from loganalyze.report.json_out import render_json
+
+        return render_json(report)
+    if format == "text":
+        from loganalyze.report.text import render_text
+
+        return render_text(report, lang, files=files, width=width, color=color)
+    if format == "html":
+        from loganalyze.report.html import render_html
+
+        return render_html(report, lang, files=files)
+    if format == "markdown":
+        from loganalyze.report.markdown import render_markdown
+
+        return render_markdown(report, lang, files=files)
+    return _for_machines(report, format, lang)
+
+
+def _pages(report: Report, written: Sequence[Path]) -> dict[str, PurePath]:
+    """The page of each run among the files written: write_files keeps the order of the runs."""
+    pages = [path for path in written if path.suffix == ".html"]
+    ids = [diagnosis.run.meta.id for diagnosis in report.diagnoses]
+    return dict(zip(ids, pages, strict=False))
+
+
+def _for_machines(report: Report, format: str, lang: str) -> str:
+    if format == "sarif":
+        from loganalyze.report.sarif import render_sarif
+
+        return render_sarif(report, lang)
+    if format == "junit":
+        from loganalyze.report.junit import render_junit
+
+        return render_junit(report, lang)
+    if format == "github":
+        from loganalyze.report.github import render_github
+
+        return render_github(report, lang)
+    raise UsageError(f"unknown format '{format}'", hint=f"one of {', '.join(FORMATS)}")
+
+
+def write_files(
+    report: Report, folder: Path, lang: str = "en", *, force: bool = False
+) -> tuple[Path, ...]:
+    """Writes `<run>.html` and `<run>.json` for each run, in the order of the runs; returns them.
+
+    Reports of ours are replaced; any other file of that name only with `force`. OutputError if a
+    file can't be written; then the old file, if any, is whole.
+    """
+    stems = file_stems([diagnosis.run.meta.id for diagnosis in report.diagnoses])
+    _make_folder(folder)
+    written: list[Path] = []
+    for diagnosis, stem in zip(report.diagnoses, stems, strict=True):
+        page, data = folder / f"{stem}.html", folder / f"{stem}.json"
+        one = _alone(report, diagnosis)
+        for path in (page, data):
+            _refuse_foreign(path, force)
+        write_atomic(data, render(one, "json", lang))
+        write_atomic(page, render(one, "html", lang, written=(page,)))
+        written += [page, data]
+    return tuple(written)
+
+
+def _alone(report: Report, diagnosis: Diagnosis) -> Report:
+    return replace(report, diagnoses=(diagnosis,))
+
+
+def file_stems(runs: Sequence[str]) -> tuple[str, ...]:
+    """A safe, unique file name (without suffix) for each run id: word characters, dots, dashes."""
+    stems: list[str] = []
+    for run in runs:
+        base = _UNSAFE.sub("_", run).strip("._")[:100] or "run"
+        taken = {stem.casefold() for stem in stems}
+        numbered = (f"{base}-{number}" for number in count(2))
+        stems.append(next(n for n in chain((base,), numbered) if n.casefold() not in taken))
+    return tuple(stems)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"{folder}: cannot be made ({error.strerror})"
+        raise OutputError(message, hint="choose another folder with -o") from error
+
+
+def _refuse_foreign(path: Path, force: bool) -> None:
+    if force or not path.exists():
+        return
+    try:
+        with path.open("rb") as file:
+            head = file.read(4096)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be replaced ({error.strerror})") from error
+    if not any(mark in head for mark in _OURS):
+        raise OutputError(f"{path}: exists and is no report of loganalyze",
+                          hint="--force replaces it")  # fmt: skip
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Writes a whole file or nothing: a temporary neighbour, then a rename. UTF-8, LF."""
+    data = text.encode("utf-8", "backslashreplace")
+    temporary = ""
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+        raise OutputError(f"{path}: cannot be written ({error.strerror})",
+                          hint="choose another folder with -o") from error  # fmt: skip

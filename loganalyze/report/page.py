@@ -1,0 +1,206 @@
+"""What the page shows of a run, part by part: facts and wording joined, no markup."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from loganalyze import config
+from loganalyze.model import DetectorRun, Finding, LineRef, Threshold, severity_rank
+from loganalyze.report import story
+from loganalyze.report.curves import Chart
+from loganalyze.report.heat import HeatMap, heat_maps
+from loganalyze.report.incident import FindingBlock, IncidentCard, cards, finding_block
+from loganalyze.report.model import (
+    LEVELS,
+    PANELS,
+    RunView,
+    detectors_by_status,
+    fine,
+)
+from loganalyze.report.quotes import Quoter
+from loganalyze.report.story import Files
+from loganalyze.report.svg import Shade, chart
+from loganalyze.report.text import skip_reason
+from loganalyze.report.wording import Both, metric_label, name_of
+
+MOST_BLOCKS = 60  # findings shown with their evidence; more are rows of the list
+MOST_CONFIG = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartView:
+    """A chart of a panel: static drawing, and how much of the log it shows."""
+
+    chart: Chart
+    label: Both
+    svg: Markup | None
+    complete: bool
+    every: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """One of the seeds' panels, with what this log lacks for it."""
+
+    key: str
+    charts: tuple[ChartView, ...]
+    missing: Both | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """A level of the pyramid: the metrics there, and canonical ones that are not."""
+
+    key: str
+    present: Both | None
+    count: int
+    absent: Both
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPage:
+    """Everything about one run. prefix: of its anchors (empty for the first run)."""
+
+    run: RunView
+    prefix: str
+    first: tuple[Both, Both] | None
+    why: Both | None
+    do: tuple[Both, ...]
+    commands: tuple[str, ...]
+    hero: ChartView | None
+    cards: tuple[IncidentCard, ...]
+    loose: tuple[FindingBlock, ...]
+    rows: tuple[tuple[Finding, bool], ...]  # finding, and whether the page shows its evidence
+    panels: tuple[Panel, ...]
+    heat: tuple[HeatMap, ...]
+    levels: tuple[Level, ...]
+    fine: tuple[Both, ...]
+    skipped: tuple[tuple[Both, Both], ...]
+    off: tuple[Both, ...]
+    thresholds: tuple[tuple[Threshold, bool], ...]  # threshold, and whether it decided a finding
+    settings: tuple[tuple[str, str], ...]
+    problems: tuple[tuple[str, str, str], ...]
+
+
+def run_page(run: RunView, drawn: tuple[Chart, ...], files: Files) -> RunPage:
+    """The page's view of a run; reads the quoted lines from the inputs."""
+    prefix = "" if run.index == 0 else f"run{run.index + 1}-"
+    quoter = Quoter(sources=run.diagnosis.run.sources)
+    try:
+        incident_cards = cards(run, drawn, quoter, files, prefix)
+        loose = tuple(finding_block(run, f, quoter, prefix) for f in run.loose[:MOST_BLOCKS])
+    finally:
+        quoter.close()
+    shown = {block.finding.id for card in incident_cards for block in card.findings}
+    shown |= {block.finding.id for block in loose}
+    head = run.headline
+    made = tuple(_chart_view(run, item) for item in drawn)
+    return RunPage(
+        run=run,
+        prefix=prefix,
+        first=story.first_parts(run),
+        why=story.why(head) if head else None,
+        do=story.do_first(run),
+        commands=story.commands(run, files),
+        hero=_hero(run, drawn),
+        cards=incident_cards,
+        loose=loose,
+        rows=tuple((finding, finding.id in shown) for finding in run.findings.values()),
+        panels=_panels(run, made),
+        heat=heat_maps(run),
+        levels=_levels(run),
+        fine=tuple(name_of(name) for name in fine(run)),
+        skipped=tuple((story.detector_name(d.detector), skip_reason(d)) for d in _skipped(run)),
+        off=tuple(story.detector_name(name) for name in detectors_by_status(run.diagnosis, "off")),
+        thresholds=_thresholds(run),
+        settings=tuple(sorted(run.diagnosis.run.meta.config.items()))[:MOST_CONFIG],
+        problems=_problems(run),
+    )
+
+
+def _skipped(run: RunView) -> list[DetectorRun]:
+    skipped = [d for d in run.diagnosis.detectors if d.status == "skipped"]
+    return sorted(skipped, key=lambda d: d.detector)
+
+
+def shades(run: RunView, metric: str | None) -> tuple[Shade, ...]:
+    """Stretches to shade on a chart: findings of its metric; for None, incidents. Worst last."""
+    spans = (
+        [(i.step_first, i.step_last, i.severity) for i in run.incidents]
+        if metric is None
+        else [(f.step_first, f.step_last, f.severity)
+              for f in run.findings.values() if f.metric == metric]
+    )  # fmt: skip
+    made = [Shade(first=first, last=first if last is None else last, severity=severity)
+            for first, last, severity in spans if first is not None]  # fmt: skip
+    return tuple(sorted(made, key=lambda shade: severity_rank(shade.severity)))[-60:]
+
+
+def restarts(run: RunView) -> list[int]:
+    """Steps at which a later segment took over."""
+    return [s.first for s in run.diagnosis.run.meta.segments if s.relation != "start"][:40]
+
+
+def _chart_view(run: RunView, item: Chart, size: tuple[int, int] = (440, 180)) -> ChartView:
+    name = item.metric.name
+    drawing = chart(item.curves, item.metric.unit, shades=shades(run, name),
+                    restarts=restarts(run), size=size)  # fmt: skip
+    complete = item.shown >= item.total
+    return ChartView(chart=item, label=metric_label(name), svg=drawing, complete=complete,
+                     every=max(1, round(item.total / max(1, item.shown))))  # fmt: skip
+
+
+def _hero(run: RunView, drawn: tuple[Chart, ...]) -> ChartView | None:
+    """The loss (else the first metric with a chart), with every incident shaded."""
+    named = {item.metric.name: item for item in drawn}
+    item = named.get("loss") or named.get("reward") or next(iter(drawn), None)
+    if item is None:
+        return None
+    drawing = chart(item.curves, item.metric.unit, shades=shades(run, None),
+                    restarts=restarts(run), size=(720, 270))  # fmt: skip
+    return ChartView(chart=item, label=metric_label(item.metric.name), svg=drawing,
+                     complete=item.shown >= item.total, every=1)  # fmt: skip
+
+
+def _panels(run: RunView, made: tuple[ChartView, ...]) -> tuple[Panel, ...]:
+    found = []
+    for key in PANELS:
+        missing = run.panel_missing(key)
+        held = tuple(v for v in made if v.chart.metric.panel == key and v.svg is not None)
+        if held or missing:
+            words = story.missing_words(missing) if missing else None
+            found.append(Panel(key=key, charts=held, missing=words))
+    return tuple(found)
+
+
+def _levels(run: RunView) -> tuple[Level, ...]:
+    levels = []
+    for key in LEVELS:
+        present = run.levels[key]
+        known = [m for m in config.metrics().values() if m.level == key and "/" not in m.name]
+        absent = tuple(m.name for m in known if m.name not in present)
+        words = story.missing_words(present) if present else None
+        levels.append(Level(key=key, present=words, count=len(present),
+                            absent=story.missing_words(absent[:8])))  # fmt: skip
+    return tuple(levels)
+
+
+def _thresholds(run: RunView) -> tuple[tuple[Threshold, bool], ...]:
+    used = {f.threshold.name for f in run.findings.values() if f.threshold is not None}
+    used |= {rule.name for f in run.findings.values() for rule in f.rules}
+    ordered = sorted(run.diagnosis.thresholds, key=lambda t: (t.name not in used, t.name))
+    return tuple((threshold, threshold.name in used) for threshold in ordered)
+
+
+def _problems(run: RunView) -> tuple[tuple[str, str, str], ...]:
+    return tuple(
+        (problem.rule, problem.message, _place(run, problem.ref))
+        for problem in run.diagnosis.run.problems[:100]
+    )
+
+
+def _place(run: RunView, ref: LineRef | None) -> str:
+    source = run.source(ref)
+    return f"{source.path}:{ref.line}" if source is not None and ref is not None else ""

@@ -1,0 +1,241 @@
+"""The sentences that every format shares: verdict, what went wrong first, why, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePath
+
+from loganalyze import config
+from loganalyze.model import Evidence, Finding, Incident, Report, Threshold
+from loganalyze.report import numbers
+from loganalyze.report.model import (
+    RunView,
+    best_cause,
+    detectors_by_status,
+    kinds_of,
+    ordered_causes,
+)
+from loganalyze.report.wording import (
+    Both,
+    both,
+    cause_text,
+    joined,
+    kind_title,
+    metric_label,
+    name_of,
+    plain,
+)
+
+Files = Mapping[str, PurePath]
+
+
+def verdict_word(verdict: str) -> Both:
+    """The verdict as one word."""
+    return both(f"ui_verdict_{verdict}")
+
+
+def verdict_line(run: RunView) -> Both:
+    """What the run comes to, in one sentence, with the number of incidents behind it."""
+    verdict = run.diagnosis.verdict
+    count = sum(incident.severity == verdict for incident in run.incidents)
+    if not count:
+        count = sum(finding.severity == verdict for finding in run.findings.values())
+    key = f"ui_verdict_line_{verdict}" + ("_one" if count == 1 else "")
+    return both(key, count=count, steps=numbers.grouped(run.step_count))
+
+
+def report_line(report: Report, runs: tuple[RunView, ...]) -> Both:
+    """The verdict over all runs."""
+    if not runs:
+        return both("ui_nothing_read", count=len(report.unread))
+    if len(runs) == 1:
+        return verdict_line(runs[0])
+    worst = [run for run in runs if run.diagnosis.verdict == report.verdict]
+    return both(
+        "ui_report_line",
+        verdict=verdict_word(report.verdict),
+        count=len(worst),
+        runs=len(runs),
+    )
+
+
+def basis(run: RunView) -> Both:
+    """What stands behind a verdict: steps, metrics, ranks and checks."""
+    return both(
+        "ui_basis",
+        steps=numbers.grouped(run.step_count),
+        range=numbers.steps(run.step_first, run.step_last),
+        metrics=len(run.metrics),
+        ranks=max(1, len(run.ranks)),
+        checks=len(detectors_by_status(run.diagnosis, "ran")),
+    )
+
+
+def when(run: RunView, step: int | None) -> Both:
+    """A step and, where the log has it, its wall time."""
+    if step is None:
+        return both("ui_no_step")
+    clock = numbers.clock(run.wall_s(step))
+    return both("ui_at_step_clock" if clock else "ui_at_step", step=step, clock=clock)
+
+
+def first_parts(run: RunView) -> tuple[Both, Both] | None:
+    """What went wrong first, and when; None where nothing did."""
+    incident = run.headline
+    if incident is None:
+        return None
+    mover = run.mover(incident)
+    kind, step = (mover.kind, mover.step_first) if mover else (incident.kind, incident.step_first)
+    return kind_title(kind), when(run, step)
+
+
+def first_trouble(run: RunView) -> Both | None:
+    """The same as one sentence."""
+    parts = first_parts(run)
+    return None if parts is None else both("ui_first_sentence", title=parts[0], when=parts[1])
+
+
+def why(incident: Incident) -> Both:
+    """The surest cause in a few words, or that none could be shown."""
+    cause = best_cause(incident)
+    if cause is not None:
+        title = cause_text(incident.kind, cause.id).title
+        return both("ui_why_supported", cause=title, confidence=percent(cause.confidence))
+    open_causes = [c for c in ordered_causes(incident) if c.verdict == "not_checkable"]
+    if open_causes:
+        titles = joined([cause_text(incident.kind, c.id).title for c in open_causes[:2]],
+                        en=" / ", zh=" / ")  # fmt: skip
+        return both("ui_why_open", causes=titles)
+    return both("ui_why_unknown")
+
+
+def remedies(incident: Incident) -> tuple[Both, ...]:
+    """What to do now: the best cause's remedies, else those of the first open cause."""
+    for cause in ordered_causes(incident):
+        text = cause_text(incident.kind, cause.id)
+        if cause.verdict != "ruled_out" and text.remedy:
+            return text.remedy
+    return ()
+
+
+def log_next(incident: Incident) -> tuple[Both, ...]:
+    """What to log next time, each once, from the causes that were not ruled out."""
+    open_causes = [c for c in ordered_causes(incident) if c.verdict != "ruled_out"]
+    items = [item for c in open_causes for item in cause_text(incident.kind, c.id).log_next]
+    return tuple(dict.fromkeys(items))
+
+
+def do_first(run: RunView) -> tuple[Both, ...]:
+    """What to do first about the headline; the check that would settle it if there is no remedy."""
+    head = run.headline
+    for incident in ((head,) if head else ()) + run.incidents:
+        found = remedies(incident)
+        if found:
+            return found
+        if incident.settle:
+            return (both("ui_settle", check=both(incident.settle)),)
+    return ()
+
+
+def cost(incident: Incident) -> Both | None:
+    """Steps and time that an incident cost; None where it cost nothing known."""
+    parts: list[Both] = []
+    if incident.cost_steps:
+        parts.append(both("ui_cost_steps", steps=numbers.grouped(incident.cost_steps)))
+    if incident.cost_seconds:
+        parts.append(plain(numbers.duration(incident.cost_seconds)))
+    return joined(parts) if parts else None
+
+
+def outcome(incident: Incident) -> Both | None:
+    """Whether the run recovered by itself."""
+    if incident.recovered is None:
+        return None
+    return both("ui_recovered" if incident.recovered else "ui_not_recovered")
+
+
+def percent(share: float) -> str:
+    """0-1 as whole per cent."""
+    return f"{round(100 * share)} %"
+
+
+def limit(threshold: Threshold) -> str:
+    """A threshold as name = value unit."""
+    return f"{threshold.name} = {numbers.number(threshold.value, threshold.unit)}"
+
+
+def finding_where(finding: Finding) -> Both:
+    """Metric and rank of a finding; empty where it is about the whole run."""
+    parts: list[Both | str] = []
+    if finding.metric:
+        parts.append(metric_label(finding.metric))
+    if finding.rank is not None:
+        parts.append(both("ui_rank_n", rank=finding.rank))
+    return joined(parts, en=" · ", zh=" · ") if parts else plain("")
+
+
+def evidence_line(evidence: Evidence) -> Both:
+    """One observation: label, value, what was expected."""
+    unit = evidence.unit
+    value = "" if evidence.value is None else numbers.number(evidence.value, unit)
+    label = both(evidence.label, value=value, unit=unit, expected=evidence.expected,
+                 step="" if evidence.step is None else evidence.step)  # fmt: skip
+    if not value:
+        return label
+    key = "ui_evidence_expected" if evidence.expected else "ui_evidence_value"
+    return both(key, label=label, value=value, expected=evidence.expected)
+
+
+def statistics(finding: Finding) -> tuple[tuple[Both, str], ...]:
+    """The statistics of a finding, labelled, sorted by key."""
+    return tuple(
+        (both(key), numbers.number(value)) for key, value in sorted(finding.statistics.items())
+    )
+
+
+def detector_name(detector: str) -> Both:
+    """A detector by what it looks for: at most three kinds."""
+    kinds = kinds_of(detector)
+    words = joined([name_of(kind) for kind in kinds[:3]])
+    return words if len(kinds) <= 3 else both("ui_and_others", names=words)
+
+
+def missing_words(names: tuple[str, ...]) -> Both:
+    """Names of what is missing as one list."""
+    return joined([name_of(name) for name in names])
+
+
+def commands(run: RunView, files: Files) -> tuple[str, ...]:
+    """The next commands to type: open the page, replay the worst step, explain its code."""
+    made = []
+    page = files.get(run.id)
+    if page is not None:
+        made.append(f"loganalyze open {quoted(str(page))}")
+    worst = run.headline
+    finding = run.mover(worst) if worst else next(iter(run.findings.values()), None)
+    if finding is not None and finding.severity != "info":
+        made.append(replay_command(run, finding, files))
+    if finding is not None and len(made) < 2:
+        made.append(f"loganalyze explain {finding.code}")
+    return tuple(made[:2])
+
+
+def replay_command(run: RunView, finding: Finding, files: Files) -> str:
+    """The command that replays a finding from its report (or its run, if none was written)."""
+    page = files.get(run.id)
+    target = str(page.with_suffix(".json")) if page is not None else run.id
+    return f"loganalyze replay {quoted(target)} --finding {quoted(finding.id)} --recipe recipe.py"
+
+
+def quoted(word: str) -> str:
+    """A word as a POSIX shell needs it; control characters can't be typed and become ?."""
+    safe = "".join(ch if ch.isprintable() else "?" for ch in word)
+    if safe and all(ch.isalnum() or ch in "._-/:=+,@%" for ch in safe):
+        return safe
+    return "'" + safe.replace("'", "'\"'\"'") + "'"
+
+
+def code_of(kind: str) -> str:
+    """Stable code of a kind; "" for one that is not in the vocabulary."""
+    entry = config.kinds().get(kind)
+    return entry.code if entry else ""

@@ -1,0 +1,180 @@
+"""Static charts as SVG text: what a reader without scripts, and a printer, sees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from markupsafe import Markup, escape
+
+from loganalyze.report import numbers
+from loganalyze.report.buckets import extremes
+from loganalyze.report.curves import Curve
+from loganalyze.tracks import FloatArray, IntArray
+
+LEFT, RIGHT, TOP, BOTTOM = 64, 10, 10, 22
+COLUMNS = 150  # buckets of a curve
+MOST_CURVES = 8
+LONG_SHADE = 0.35  # share of the width
+MOST_MARKS = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shade:
+    """A stretch of steps to shade, by severity."""
+
+    first: int
+    last: int
+    severity: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """The mapping from steps and values to a drawing of width x height."""
+
+    width: int
+    height: int
+    first: int
+    last: int
+    low: float
+    high: float
+
+    def x(self, steps: IntArray) -> FloatArray:
+        """Steps to pixels."""
+        span = max(1, self.last - self.first)
+        return LEFT + (steps - self.first) / span * (self.width - LEFT - RIGHT)
+
+    def y(self, values: FloatArray) -> FloatArray:
+        """Values to pixels, upside down."""
+        span = (self.high - self.low) or 1.0
+        return TOP + (self.high - values) / span * (self.height - TOP - BOTTOM)
+
+
+def chart(
+    curves: Sequence[Curve],
+    unit: str,
+    *,
+    shades: Sequence[Shade] = (),
+    restarts: Sequence[int] = (),
+    window: tuple[int, int] | None = None,
+    size: tuple[int, int] = (440, 180),
+) -> Markup | None:
+    """One metric over its steps (or a window of them); None if it has no finite value there."""
+    drawn = [_cut(curve, window) for curve in curves[: 3 * MOST_CURVES]]
+    drawn = [item for item in drawn if len(item[1])]
+    frame = _frame(drawn, window, size)
+    if frame is None:
+        return None
+    parts = [_shade(frame, shade) for shade in shades]
+    parts += _grid(frame, unit)
+    parts += [_restart(frame, step) for step in restarts if frame.first <= step <= frame.last]
+    parts += [path for item in drawn for path in _paths(frame, item)]
+    parts += [_marks(frame, item) for item in drawn]
+    head = f'<svg class="plot" viewBox="0 0 {frame.width} {frame.height}" role="img">'
+    return Markup(head + "".join(parts) + "</svg>")
+
+
+_Cut = tuple[Curve, IntArray, FloatArray]
+
+
+def _cut(curve: Curve, window: tuple[int, int] | None) -> _Cut:
+    if window is None:
+        return curve, curve.steps, curve.values
+    keep = (curve.steps >= window[0]) & (curve.steps <= window[1])
+    return curve, curve.steps[keep], curve.values[keep]
+
+
+def _frame(
+    drawn: list[_Cut], window: tuple[int, int] | None, size: tuple[int, int]
+) -> Frame | None:
+    finite = [values[np.isfinite(values)] for _, _, values in drawn]
+    known = np.concatenate(finite) if finite else np.empty(0)
+    if not len(known):
+        return None
+    low, high = float(known.min()), float(known.max())
+    pad = (high - low) * 0.05 or abs(high) * 0.05 or 1.0
+    first = window[0] if window else min(int(steps[0]) for _, steps, _ in drawn)
+    last = window[1] if window else max(int(steps[-1]) for _, steps, _ in drawn)
+    return Frame(width=size[0], height=size[1], first=first, last=last,
+                 low=low - pad, high=high + pad)  # fmt: skip
+
+
+def _grid(frame: Frame, unit: str) -> list[str]:
+    rows = np.linspace(frame.low, frame.high, 5)[1:-1]
+    parts = []
+    for value, y in zip(rows.tolist(), frame.y(rows).tolist(), strict=True):
+        label = escape(_tick(value, unit))
+        parts.append(f'<path class="g" d="M{LEFT} {y:.0f}H{frame.width - RIGHT}"/>')
+        parts.append(
+            f'<text class="t" x="{LEFT - 6}" y="{y + 4:.0f}" text-anchor="end">{label}</text>'
+        )
+    base = frame.height - 6
+    middle = (frame.first + frame.last) // 2
+    ends = ((frame.first, "start"), (middle, "middle"), (frame.last, "end"))
+    for step, anchor in ends:
+        x = float(frame.x(np.array([step]))[0])
+        parts.append(f'<text class="t" x="{x:.0f}" y="{base}" text-anchor="{anchor}">{step}</text>')
+    return parts
+
+
+def _tick(value: float, unit: str) -> str:
+    if unit == "B":
+        return numbers.size(value)
+    if unit == "share":
+        return f"{100 * value:.3g}%"
+    return f"{value:.3g}".replace("e+0", "e").replace("e-0", "e-")
+
+
+def _shade(frame: Frame, shade: Shade) -> str:
+    if shade.last < frame.first or shade.first > frame.last:
+        return ""
+    a, b = frame.x(np.clip(np.array([shade.first, shade.last]), frame.first, frame.last)).tolist()
+    width = max(3.0, b - a)
+    height = frame.height - TOP - BOTTOM
+    if width > LONG_SHADE * (frame.width - LEFT - RIGHT):
+        height = 4  # a strip: shading most of a chart would say nothing
+    return (f'<rect class="s {shade.severity}" x="{a - (1.5 if width == 3.0 else 0):.1f}" y="{TOP}"'
+            f' width="{width:.1f}" height="{height}"/>')  # fmt: skip
+
+
+def _restart(frame: Frame, step: int) -> str:
+    x = float(frame.x(np.array([step]))[0])
+    return f'<path class="r" d="M{x:.1f} {TOP}V{frame.height - BOTTOM}"/>'
+
+
+def _paths(frame: Frame, item: _Cut) -> list[str]:
+    """The line of a curve; the part that was run again later as a line of its own."""
+    curve, steps, values = item
+    cut = len(steps) if curve.again_from is None else int(np.searchsorted(steps, curve.again_from))
+    parts = ((steps[:cut], values[:cut], ""), (steps[cut:], values[cut:], " old"))
+    return [_path(frame, curve, a, v, extra) for a, v, extra in parts if len(a)]
+
+
+def _path(frame: Frame, curve: Curve, steps: IntArray, values: FloatArray, extra: str) -> str:
+    index = extremes(values, COLUMNS)
+    breaks = set(steps[-1:].tolist()) | set(curve.steps[curve.gaps].tolist())
+    xs, ys = frame.x(steps[index]).tolist(), frame.y(values[index]).tolist()
+    commands, pen = [], "M"
+    for x, y, step in zip(xs, ys, steps[index].tolist(), strict=True):
+        if not np.isfinite(y):
+            pen = "M"
+            continue
+        commands.append(f"{pen}{x:.1f} {y:.1f}")
+        pen = "M" if step in breaks else "L" if pen == "M" else " "
+    shape = "".join(commands)
+    rank = 0 if curve.rank is None else curve.rank % 8
+    return f'<path class="c c{rank}{extra} {curve.role}" d="{shape}"/>' if shape else ""
+
+
+def _marks(frame: Frame, item: _Cut) -> str:
+    """NaN and Inf as crosses at the foot of the chart."""
+    _, steps, values = item
+    places = steps[~np.isfinite(values)]
+    if not len(places):
+        return ""
+    xs = np.unique(np.round(frame.x(places), 0))
+    xs = xs[np.linspace(0, len(xs) - 1, min(MOST_MARKS, len(xs))).astype(int)]
+    y = frame.height - BOTTOM - 6
+    shape = "".join(f"M{x:.0f} {y - 4}l8 8m0-8l-8 8" for x in (xs - 4).tolist())
+    return f'<path class="n" d="{shape}"><title>NaN</title></path>'
