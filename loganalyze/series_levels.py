@@ -119,9 +119,28 @@ def fine_level(y: Floats, search: Search, window: int = WINDOW) -> Level:
 
 
 def early_level(y: Floats, search: Search) -> Level:
-    """The scale of the first points; its short window knows less, so its limit is wider."""
-    level = fine_level(y[: EARLY[0]], search, EARLY[1])
-    return replace(level, limit=level.limit * EARLY_MARGIN)
+    """The scale of the first points: a short window, and leaps against the trend.
+
+    A leap is a difference to the point before that stands out from the differences before it and
+    ends above the last three points. The short window knows less, so the limit is wider.
+    """
+    part = y[: EARLY[0]]
+    level = fine_level(part, search, EARLY[1])
+    last = np.concatenate((part[:1], part[:-1]))
+    leap = part - last
+    sigma = np.nan_to_num(MAD_TO_SIGMA * past_median(np.abs(leap), 2 * EARLY[1] - 1))
+    sigma = np.maximum(sigma, 1.5 * level.floor) * _few(len(part))
+    top = np.max([_later(part, by) for by in (1, 2, 3)], axis=0)
+    z = np.where((part > top) & (leap > 0), leap / sigma, 0.0)
+    z[: EARLY[1]] = 0.0
+    against = z > level.z
+    return replace(
+        level,
+        z=np.maximum(z, level.z),
+        base=np.where(against, last, level.base),
+        sigma=np.where(against, sigma, level.sigma),
+        limit=level.limit * EARLY_MARGIN,
+    )
 
 
 def _few(n: int) -> Floats:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from scipy.signal import lfilter
 
 from loganalyze.model import Account, RunLog, RunMeta, Segment, Source
 
@@ -34,11 +35,7 @@ def noise(
 ) -> Floats:
     """Autocorrelated heavy-tailed noise (Student's t through AR(1)) of standard deviation share."""
     shock = rng.standard_t(freedom, n + 200) * np.sqrt((freedom - 2) / freedom)
-    out = np.empty(n + 200)
-    last = 0.0
-    for at, value in enumerate(shock):
-        last = memory * last + value
-        out[at] = last
+    out = lfilter([1.0], [1.0, -memory], shock)
     return np.asarray(share * np.sqrt(1 - memory**2) * out[200:])
 
 

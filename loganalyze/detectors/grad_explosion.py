@@ -68,15 +68,16 @@ def _severity(context: Context, norm: Norms, event: Excursion) -> tuple[Severity
         context.value("grad_explosion.chance_warning"),
         context.value("loss_spike.false_per_run") / len(norm.values),
     )
-    sure = event.chance <= rare or high >= 4 * lasting
+    ratio_major = context.value("grad_explosion.ratio_major")
+    sure = event.chance <= rare or high >= 4 * lasting or ratio > ratio_major
     joint = _loss_moves(context, norm, event.onset, event.end)
     if joint:
         return ("critical" if lasts and high else "warning"), "grad_explosion.joint_points"
     if not sure or not high:
         return "info", "grad_explosion.ratio_info"
-    if ratio > context.value("grad_explosion.ratio_major") or high >= lasting:
+    if ratio > ratio_major or high >= lasting:
         huge = float(part.max()) > context.value("seed.grad_norm_high") and high >= lasting
-        worse = lasts and (huge or ratio > context.value("grad_explosion.ratio_major"))
+        worse = lasts and (huge or ratio > ratio_major)
         return ("critical" if worse else "warning"), "grad_explosion.ratio_major"
     return "warning", "grad_explosion.ratio_warning"
 

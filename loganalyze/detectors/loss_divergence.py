@@ -78,7 +78,7 @@ def _long_rise(curve: Curve) -> Rise | None:
         z=block_test(before, after).z if size >= 3 else _shape_z(shape, low, end - best),
         creep=_creep(shape[low:], curve.values[start + low * size :]),
         share=(count - onset_block) / count,
-        falling=_falls_again(shape[onset_block:]),
+        falling=_falls_again(shape[onset_block:], best),
     )
 
 
@@ -108,13 +108,13 @@ def _creep(shape: Floats, values: Floats) -> float:
     return fit.slope * len(values) if min(halves) > 0 and fit.z > CREEP_Z else 0.0
 
 
-def _falls_again(rest: Floats) -> bool:
-    """Whether the blocks after the first third of the rise fall for good."""
+def _falls_again(rest: Floats, best: float) -> bool:
+    """Whether the blocks after the first third of the rise take a quarter of it back, by a line."""
     part = rest[len(rest) // 3 :]
     if len(part) < 5:
         return False
     fit = slope(np.arange(len(part), dtype=np.float64), part)
-    return fit.z < -3.0 and fit.slope * len(part) < -0.1 * float(rest.max() - part.min())
+    return fit.z < -3.0 and fit.slope * len(part) < -0.25 * (float(np.median(part[:3])) - best)
 
 
 def _severity(context: Context, rise: Rise) -> tuple[Severity, Threshold] | None:

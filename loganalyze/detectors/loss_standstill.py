@@ -7,7 +7,7 @@ import numpy as np
 from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.detectors.loss_common import Curve, curves, is_excerpt
 from loganalyze.model import Finding, Severity
-from loganalyze.series import mad_sigma, print_quantum, repeats, stretches
+from loganalyze.series import Floats, mad_sigma, print_quantum, repeats, stretches
 
 
 def run(context: Context) -> list[Finding]:
@@ -65,6 +65,9 @@ def _frozen(context: Context, curve: Curve) -> list[Finding]:
     if count < least:
         return []
     first = longest - count + 1
+    others = np.delete(run_of, slice(first, longest + 1))
+    if len(others) and count < 3 * int(others.max()) and count < 0.5 * len(run_of):
+        return []  # a slow curve on the coarse grid of its print
     lasts = count >= context.value("loss_frozen.critical_points") and longest >= len(run_of) - 2
     return [
         finding(
@@ -96,7 +99,7 @@ def _plateau(context: Context, curve: Curve) -> list[Finding]:
         return []
     part = max(2, n // 10)
     begin = max(curve.skip, min(n // 10, int(np.searchsorted(curve.steps, 100))))
-    start = float(np.median(curve.values[begin : begin + part]))
+    start = min(float(np.median(curve.values[begin : begin + part])), _early_best(curve.values))
     end = float(np.median(curve.values[-part:]))
     noise = mad_sigma(np.diff(curve.values[begin:])) / np.sqrt(2.0)
     fall = start - end
@@ -121,6 +124,12 @@ def _plateau(context: Context, curve: Curve) -> list[Finding]:
             ),
         )
     ]
+
+
+def _early_best(values: Floats) -> float:
+    """The lowest median of five neighbours in the first fifth."""
+    early = values[: max(5, len(values) // 5)]
+    return min(float(np.median(early[i : i + 5])) for i in range(len(early) - 4))
 
 
 def _memorised(context: Context, curve: Curve) -> list[Finding]:

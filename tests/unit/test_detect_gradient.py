@@ -1,0 +1,200 @@
+"""The gradient detectors on runs with known truth, and the traps that must stay silent."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from judged import found, kinds, only
+from synth import make_run, noise, power_law
+
+
+def norms(seed, n=3000, share=0.15):
+    """A healthy gradient norm: high at first, then steady, log-normal with heavy tails."""
+    rng = np.random.default_rng(seed)
+    level = 0.25 + 3.0 * np.exp(-np.arange(n) / 60)
+    return level * np.exp(noise(rng, n, share, memory=0.4))
+
+
+def losses(seed, n=3000):
+    """A healthy loss to stand beside."""
+    return power_law(n) * (1 + noise(np.random.default_rng(100 + seed), n, 0.01))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_healthy_norms_are_clean(seed):
+    """Neither the fall at the start nor the noise is a finding."""
+    run = make_run({"loss": losses(seed), "grad_norm": norms(seed)})
+    assert kinds(run, least="warning") == set()
+
+
+@pytest.mark.parametrize(("factor", "severity"), [(10, "info"), (50, "warning")])
+def test_a_burst_without_effect_on_the_loss(factor, severity):
+    """Ten times, in noise with such tails, is a note; fifty times is a warning."""
+    norm = norms(1)
+    norm[1500] *= factor
+    item = only(make_run({"loss": losses(1), "grad_norm": norm}), "grad_explosion")
+    assert (item.step_first, item.severity) == (1501, severity)
+
+
+def test_a_small_rise_beside_a_loss_spike_matters():
+    """The same five times are a warning where the loss leaves its past within ten steps."""
+    norm, loss = norms(2), losses(2)
+    norm[1498:1502] *= 5
+    loss[1500:1510] *= 1.4
+    item = only(make_run({"loss": loss, "grad_norm": norm}), "grad_explosion")
+    assert (item.step_first, item.severity) == (1499, "warning")
+
+
+def test_an_excerpt_of_three_lines_shows_the_norm_leading():
+    """Twenty times on the line before the loss leaps."""
+    run = make_run(
+        {"loss": [3.06, 3.11, 7.7], "grad_norm": [0.2, 4.0, 3.9]}, steps=[9000, 9001, 9002]
+    )
+    assert only(run, "grad_explosion").step_first == 9001
+
+
+def test_norms_printed_times_the_loss_scale_are_taken_down():
+    """A halving of the scale halves the printed norm and is no event."""
+    norm = norms(3)
+    scale = np.where(np.arange(3000) < 1500, 65536.0, 32768.0)
+    run = make_run({"loss": losses(3), "grad_norm": norm * scale, "loss_scale": scale})
+    assert "grad_explosion" not in kinds(run)
+    norm[2000] *= 50
+    run = make_run({"loss": losses(3), "grad_norm": norm * scale, "loss_scale": scale})
+    item = only(run, "grad_explosion")
+    assert item.statistics["loss_scale_removed"] == "yes"
+    assert item.statistics["peak"] < 50
+
+
+def test_stale_norms_of_skipped_steps_are_left_out():
+    """The number of the last real step, divided by halving scales, would seem to explode."""
+    norm = norms(4, 200)
+    scale = np.full(200, 1048576.0)
+    for k in range(6):
+        scale[150 + k :] /= 2
+    raw = norm * scale
+    raw[150:156] = raw[149]
+    run = make_run({"loss": losses(4, 200), "grad_norm": raw, "loss_scale": scale})
+    assert "grad_explosion" not in kinds(run, least="warning")
+
+
+def test_a_norm_that_drifts_up_for_good_is_found():
+    """Thirty times within the second half, too slowly for any burst."""
+    norm = norms(5, 2000, 0.05)
+    norm[600:] *= np.exp(np.linspace(0, np.log(30), 1400))
+    run = make_run({"grad_norm": norm})
+    assert "grad_explosion" in kinds(run, least="warning")
+
+
+def test_single_infinite_norms_with_a_sound_loss_are_a_note():
+    """A dynamic loss scaler skips a step now and then."""
+    norm = norms(6)
+    norm[[500, 900, 2000]] = np.inf
+    items = [f for f in found(make_run({"loss": losses(6), "grad_norm": norm}))]
+    assert {(f.kind, f.severity) for f in items} == {("grad_nonfinite", "info")}
+    assert [f.step_first for f in items] == [501, 901, 2001]
+
+
+def test_nan_to_the_end_is_critical_in_norm_and_loss():
+    """Ten times a step, Inf, then NaN in both: explosion and both kinds of NaN."""
+    norm, loss = norms(7, 300), losses(7, 300)
+    norm[210:219] *= 10.0 ** np.arange(1, 10)
+    norm[219:] = np.nan
+    norm[218] = np.inf
+    loss[219:] = np.nan
+    run = make_run({"loss": loss, "grad_norm": norm})
+    assert {"loss_nonfinite", "grad_nonfinite"} <= kinds(run, least="critical")
+    assert "grad_explosion" in kinds(run, least="warning")
+    assert only(run, "grad_nonfinite").step_first == 219
+
+
+def test_vanishing_norms():
+    """Zero after having been alive is critical; below 0.001 for a hundred steps a warning."""
+    norm = norms(8, 400)
+    norm[300:] = 0.0
+    assert only(make_run({"grad_norm": norm}), "grad_vanishing").severity == "critical"
+    norm = norms(8, 400)
+    norm[200:] = 5e-4 * (1 + 0.01 * np.arange(200))
+    assert only(make_run({"grad_norm": norm}), "grad_vanishing").severity == "warning"
+    assert "grad_vanishing" not in kinds(
+        make_run({"grad_norm": norm, "loss": np.r_[np.full(100, 2.0), np.full(300, 0.01)]})
+    )
+
+
+def overflow(step, old, new):
+    """An overflow message."""
+    return {"kind": "overflow", "step": step, "detail": {"old_scale": old, "new_scale": new}}
+
+
+def test_the_search_for_a_loss_scale_at_the_start_is_usual():
+    """From 2**32 down to 2**15 in the first steps: noted, never more."""
+    events = [overflow(k, 2.0 ** (32 - k), 2.0 ** (31 - k)) for k in range(17)]
+    run = make_run({"loss": losses(9, 300)}, events=events)
+    assert kinds(run, least="warning") == set()
+    assert only(run, "skipped_steps").statistics["skipped"] == 17
+
+
+def test_halvings_in_the_middle_of_a_run_are_a_collapse():
+    """Five within seven steps; the loss that leaps and stays makes it critical."""
+    loss = losses(10, 600)
+    scale = np.full(600, 1048576.0)
+    for k in range(5):
+        scale[400 + k :] /= 2
+    run = make_run({"loss": loss, "loss_scale": scale})
+    assert only(run, "loss_scale_collapse").severity == "warning"
+    loss[400:] *= 1.6
+    run = make_run({"loss": loss, "loss_scale": scale})
+    assert only(run, "loss_scale_collapse").severity == "critical"
+
+
+def test_one_skip_in_a_hundred_steps_is_a_note():
+    """What a window of one hundred steps does by itself."""
+    events = []
+    for k in range(100, 3000, 100):
+        events.append(overflow(k, 65536.0, 32768.0))
+    run = make_run({"loss": losses(11)}, events=events)
+    assert {f.severity for f in found(run)} == {"info"}
+
+
+def test_a_log_of_skipped_steps_only_has_learnt_nothing():
+    """Few such steps are a note, many are critical."""
+    for n, severity in ((5, "info"), (60, "critical")):
+        run = make_run({"lr": [0.0] * n, "skipped_steps": [1.0] * n})
+        assert only(run, "no_learning").severity == severity
+
+
+def test_rates_and_ratios_beside_their_seed_rules():
+    """Clipping, concentration, update ratio, hard samples: each names the seed's number."""
+    n = 4000
+    run = make_run(
+        {
+            "grad_clip_share": np.full(n, 0.2),
+            "grad_concentration": np.r_[np.full(2000, 30.0), np.full(2000, 400.0)],
+            "update_ratio": np.r_[np.full(3000, 1e-3), np.full(1000, 0.2)],
+            "hard_sample_share": np.full(n, 0.35),
+        }
+    )
+    severities = {f.kind: f.severity for f in found(run)}
+    assert severities["grad_clip_rate"] == "info"
+    assert severities["grad_concentration"] == "warning"
+    assert severities["update_ratio"] == "critical"
+    rules = {rule.name for f in found(run) for rule in f.rules}
+    assert {
+        "seed.clip_share_high",
+        "seed.grad_concentration_high",
+        "seed.update_ratio_high",
+    } <= rules
+
+
+def test_a_learning_rate_that_starts_again_after_a_resume():
+    """Warm-up again after the resume: the rate is far below that of the same step before."""
+    first = [*np.linspace(0, 3e-4, 100), *np.full(900, 3e-4)]
+    again = list(np.linspace(0, 3e-4, 300))
+    run = make_run(
+        {"lr": [*first, *again]},
+        steps=[*range(1, 1001), *range(901, 1201)],
+        segments=[0] * 1000 + [1] * 300,
+        relations=("start", "resume"),
+    )
+    assert only(run, "lr_schedule").severity == "warning"
+    assert only(run, "lr_schedule").step_first == 901
