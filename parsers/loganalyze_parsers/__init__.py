@@ -24,8 +24,10 @@ from loganalyze_parsers import (
     rl_trainers,
     small_trainers,
     swanlab,
+    tensorboard,
     torchtitan,
     trainer_state,
+    wandb,
 )
 from loganalyze_parsers.api import Dialect, Head, Parser
 from loganalyze_parsers.blocks import open_bytes
@@ -74,6 +76,8 @@ PARSERS: tuple[Parser, ...] = (
     trainer_state.RESULTS_PARSER,
     deepspeed_csv.PARSER,
     swanlab.PARSER,
+    wandb.PARSER,
+    tensorboard.PARSER,
     TEXT,
 )
 
