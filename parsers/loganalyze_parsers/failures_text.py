@@ -87,6 +87,13 @@ def literals() -> tuple[str, ...]:
     return tuple(dict.fromkeys([*words, *STARTS]))
 
 
+@cache
+def _literal_index() -> tuple[tuple[str, int], ...]:
+    """Literals as they look in a shape, each with the place of its text."""
+    pairs = [(word, index) for index, text in enumerate(texts()) for word in text.literals]
+    return tuple(pairs)
+
+
 class Finder:
     """Finds failure texts; remembers for every shape of line which of them may match."""
 
@@ -105,9 +112,8 @@ class Finder:
         known = self._memo.get(shape)
         if known is not None:
             return known
-        found = tuple(
-            item for item in texts() if any(literal in shape for literal in item.literals)
-        )
+        indices = {index for literal, index in _literal_index() if literal in shape}
+        found = tuple(texts()[index] for index in sorted(indices))
         known = (found, any(start in shape for start in STARTS))
         if len(shape) <= _MEMO_CHARS:
             if len(self._memo) >= _MEMO_SHAPES:

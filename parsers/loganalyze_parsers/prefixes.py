@@ -26,7 +26,7 @@ _PREFIXES = tuple(
         r"\((?P<actor>[A-Z]\w*(?: rank=\d+)?) pid=\d+(?:, ip=(?P<host>[\d.]+))?\)",
         r"rank ?(?P<rank>\d+):(?= |$|\[|\t)",
         r"(?!(?:step|iter|epoch|layer|loss|gpu|cuda|train|eval|val|batch|seed|lr|model|block|round)"
-        r"[a-z_]*\d)(?P<host>[a-z][a-z0-9-]*\d[\w.-]*): (?=\S)",
+        r"[a-z_]*\d)(?P<host>[a-z][a-z0-9-]*\d[\w.-]*):(?: +(?=\S)|$)",
         r"\[rank-(?P<rank>\d+)/\d+\]",
         r"\[(?P<compact>\d{8} \d\d:\d\d:\d\d)\](?=\[)",
         r"\[(?:DEBUG|INFO|WARNING|ERROR) *\] ?\[-*[\w.]+:\d+\] ?:",
