@@ -1,14 +1,14 @@
-"""Levels, slopes and periods of a series: robust against single outliers, linear in its length.
+"""Levels, slopes and bends of a series: robust against single outliers, linear in its length.
 
-Used where a question is "did the level change", "does it drift" or "does it come back every so
-often"; spikes are the business of series.py. Arrays are one-dimensional float64 without NaN.
+Used where a question is "did the level change" or "does it drift"; spikes
+are the business of series.py. Arrays are one-dimensional float64 without NaN.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -51,25 +51,6 @@ class Slope:
     high: float
     intercept: float
     trend: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Period:
-    """Positions that come back: position = phase + k * period; hits of the expected were seen."""
-
-    period: int
-    phase: int
-    hits: int
-    expected: int
-    strays: int  # positions beside the comb
-    gap: float  # the period before rounding
-    centre: float  # the phase before rounding
-
-    def on_comb(self, positions: IntArray, unit: int) -> npt.NDArray[np.bool_]:
-        """Which positions lie on the comb: within half a unit or a fiftieth of the period."""
-        turns = np.round((positions - self.centre) / self.gap)
-        off = np.abs(positions - self.centre - turns * self.gap)
-        return np.asarray(off <= max(0.5 * unit, 0.02 * self.gap), dtype=np.bool_)
 
 
 def noise(values: FloatArray) -> float:
@@ -256,47 +237,6 @@ def straightness(values: FloatArray, points: int = 200) -> float:
     return float(min(steps) / max(straight, 1e-12)) if steps else 0.0
 
 
-def period_of(positions: IntArray, first: int, last: int, unit: int) -> Period | None:
-    """The comb that positions in [first, last] lie on, or None with fewer than three of them.
-
-    unit: distance of two neighbouring points (positions are known no finer). The period is the
-    median gap, sharpened by a fit over all of them; a position is a hit within half a unit or a
-    fiftieth of the period.
-    """
-    if len(positions) < 3:
-        return None
-    gap = float(np.median(np.diff(positions)))
-    turns = np.round((positions - positions[0]) / gap)
-    gap = _fitted_gap(positions, turns, gap)
-    centre = float(np.median(positions - turns * gap))
-    comb = Period(
-        period=max(1, round(gap)),
-        phase=round(centre) % max(1, round(gap)),
-        hits=0,
-        expected=_teeth(first, last, centre, gap),
-        strays=0,
-        gap=gap,
-        centre=centre,
-    )
-    hits = int(comb.on_comb(positions, unit).sum())
-    return replace(comb, hits=hits, strays=len(positions) - hits)
-
-
-def _teeth(first: int, last: int, centre: float, gap: float) -> int:
-    """How many positions of a comb lie in [first, last], a fiftieth of a gap forgiven."""
-    upper = np.floor((last - centre) / gap + 0.02)
-    lower = np.ceil((first - centre) / gap - 0.02)
-    return max(1, int(upper - lower) + 1)
-
-
-def _fitted_gap(positions: IntArray, turns: FloatArray, gap: float) -> float:
-    """The gap that the most distant pair agrees on, as long as it stays near the median gap."""
-    if turns[-1] < 1:
-        return gap
-    fitted = float((positions[-1] - positions[0]) / turns[-1])
-    return fitted if abs(fitted - gap) <= 0.02 * gap else gap
-
-
 def trailing_median(values: FloatArray, past: int) -> FloatArray:
     """Median of up to `past` points before each one; the first point gets its own value."""
     out = np.array(values, dtype=np.float64)
@@ -311,3 +251,22 @@ def trailing_median(values: FloatArray, past: int) -> FloatArray:
             view = np.lib.stride_tricks.sliding_window_view(values, past)[:-1]
             out[past:] = np.median(view, axis=1)
     return out
+
+
+def bend(values: FloatArray, points: int = 100) -> int:
+    """Where a series that is flat and then rises or falls on a line begins to: index of a point.
+
+    The place that leaves the smallest absolute residue, on `points` block medians; 0 where the
+    whole series is the line.
+    """
+    block = -(-len(values) // points)
+    y = block_medians(values, block) if block > 1 else values
+    n, x = len(y), np.arange(len(y), dtype=np.float64)
+    costs = []
+    for at in range(n - 2):
+        base = np.median(y[: at + 1]) if at else y[0]
+        ahead = x[at + 1 :] - at
+        slope = np.median((y[at + 1 :] - base) / ahead)
+        line = base + slope * np.maximum(0.0, x - at)
+        costs.append(float(np.abs(y - line).sum()))
+    return int(np.argmin(costs)) * block if costs else 0

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from loganalyze.detectors.base import Context
-from loganalyze.series_trend import Slope, straightness, theil_sen
+from loganalyze.series_trend import Slope, bend, straightness, theil_sen
 from loganalyze.tracks import FloatArray, IntArray, Track
 
 #: Windows that must rise one after the other, and the tails of a tooth that are tried.
@@ -77,8 +77,17 @@ def _tooth(context: Context, track: Track, at: IntArray) -> Growth | None:
             break
         growth = _fit(track, part)
         if _steady(context, track.values[part], growth):
-            return growth
+            return _from_bend(context, track, body, growth)
     return None
+
+
+def _from_bend(context: Context, track: Track, body: IntArray, growth: Growth) -> Growth:
+    """The growth from where it began, if that is later and its slope is certain as well."""
+    begin = bend(track.values[body])
+    if len(body) - begin < context.value("memory_leak.records") // 2:
+        return growth
+    later = _fit(track, body[begin:])
+    return later if begin and later.slope.low > 0 and later.share > 0 else growth
 
 
 def _fit(track: Track, part: IntArray) -> Growth:

@@ -8,8 +8,10 @@ import numpy as np
 
 from loganalyze.detectors.base import Context, finding
 from loganalyze.detectors.speed_series import BoolArray, Pace, pace_point
+from loganalyze.detectors.speed_shifts import stretches
 from loganalyze.model import Finding, Severity, Threshold
-from loganalyze.series_trend import Period, period_of, running_median
+from loganalyze.series_periods import Period, period_of
+from loganalyze.series_trend import running_median
 from loganalyze.tracks import FloatArray, IntArray
 
 #: Records around one that tell its usual time; and how many combs are looked for.
@@ -39,7 +41,16 @@ def _slow(context: Context, pace: Pace, usual: FloatArray) -> BoolArray:
     slow = pace.seconds > context.value("throughput_stall.slow_ratio") * usual
     if pace.unit == "s":
         slow &= pace.seconds - usual >= context.value("throughput.min_excess_s")
-    return np.asarray(slow, dtype=np.bool_)
+    return np.asarray(slow & ~_bursts(slow, context), dtype=np.bool_)
+
+
+def _bursts(slow: BoolArray, context: Context) -> BoolArray:
+    """Slow records that stand in a row: a drop, not stalls."""
+    least = int(context.value("throughput_drop.burst_records"))
+    out = np.zeros(len(slow), dtype=np.bool_)
+    for start, stop in stretches(slow):
+        out[start:stop] = stop - start >= least
+    return out
 
 
 def _comb(context: Context, pace: Pace, slow: IntArray) -> tuple[Period, IntArray] | None:
@@ -52,10 +63,14 @@ def _comb(context: Context, pace: Pace, slow: IntArray) -> tuple[Period, IntArra
     if period is None or period.hits < least or period.period < 2 * pace.interval:
         return None
     filled = period.hits / period.expected
-    pure = period.hits / (period.hits + period.strays)
     if filled < context.value("throughput_stall.filled"):
         return None
-    if pure < context.value("throughput_stall.pure"):
+    pure = period.hits / (period.hits + period.strays)
+    between = (int(at[-1]) - int(at[0])) / pace.interval - period.expected
+    beside = period.strays / max(1.0, between)  # how often records off the period are slow
+    many = period.hits >= context.value("throughput_stall.many")
+    lone = beside <= context.value("throughput_stall.beside") * filled
+    if not lone or (pure < context.value("throughput_stall.pure") and not many):
         return None
     return period, slow[period.on_comb(at, pace.interval)]
 

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loganalyze.series_periods import period_of
 from loganalyze.series_trend import (
+    bend,
     levels,
     noise,
-    period_of,
     running_median,
     straightness,
     theil_sen,
@@ -162,6 +163,31 @@ def test_period_of_a_comb_with_gaps_and_strays(period: int, phase: int, unit: in
     assert (found.period, found.phase) == (period, phase % period)
     assert found.strays == 2
     assert found.expected - found.hits == 1
+
+
+def test_a_comb_is_seen_among_as_many_strays() -> None:
+    """Forty teeth of 128 and forty lone positions at random: the comb wins."""
+    teeth = np.arange(40, 40 + 128 * 40, 128)
+    lone = np.random.default_rng(4).integers(0, 5200, 40)
+    seen = np.unique(np.append(teeth, lone))
+    found = period_of(seen, int(seen[0]), int(seen[-1]), 1)
+    assert found is not None
+    assert (found.period, found.phase) == (128, 40)
+    assert found.hits >= 40
+
+
+def test_bend_equals_trying_all_places() -> None:
+    """Flat, then a ramp: the place with the smallest residue, and near the truth."""
+    rng = np.random.default_rng(9)
+    values = 0.01 * rng.standard_normal(90) + np.maximum(0, np.arange(90) - 55) * 0.02
+    costs = {}
+    for at in range(88):
+        base = float(np.median(values[: at + 1])) if at else float(values[0])
+        slope = float(np.median([(values[i] - base) / (i - at) for i in range(at + 1, 90)]))
+        costs[at] = sum(abs(v - base - slope * max(0, i - at)) for i, v in enumerate(values))
+    assert bend(values) == min(costs, key=lambda at: costs[at])
+    assert bend(values) == pytest.approx(55, abs=4)
+    assert bend(np.linspace(0.0, 1.0, 500)) == 0
 
 
 def test_period_needs_three_positions() -> None:
