@@ -21,13 +21,14 @@ from loganalyze.series import (
 WINDOW = 101
 #: The first points of a run fall too fast for that window: (points, window) of one more scale.
 EARLY = (300, 15)
-EARLY_MARGIN = 1.4
+EARLY_MARGIN = 1.2
 #: (block size, baseline in blocks) of the coarser scales; the tested mean is over four blocks.
 COARSE = ((4, 65), (32, 33))
 BLOCKS = 4
 COARSE_FLOOR = 0.4  # of the floor of single points: means of many are better known
 CLIP = 4.0  # deviations at which single points are clipped before they are averaged
 TAIL_SHARE = 0.004  # share of points in the lower tail from which the upper one is foretold
+PRIOR_POWER, PRIOR_POINTS = 6.0, 20  # of a tail about which little is known
 POWERS = (3.5, 12.0)  # of a tail, from heavier than Student's t with 4 degrees to nearly normal
 MOST = 400  # candidates of one pass; more would be another kind of series, not events
 
@@ -70,19 +71,18 @@ def tail_limit(null: Floats, chance: float, least: float) -> tuple[float, float]
     """Deviation that the share `chance` of points exceeds, foretold from the lower tail; its power.
 
     null: standardised points, the lower tail of which holds noise only. Hill's estimator of the
-    tail's power, the power kept within POWERS; never below `least`. Fewer than 500 points
-    tell no tail: then 1.3 times the deepest point is the limit.
+    tail's power, drawn to PRIOR_POWER as by PRIOR_POINTS more points; never below `least`.
     """
     low = -null[np.isfinite(null)]
-    if len(low) < 8:
-        return least, POWERS[1]
-    if len(low) < 500:
-        return max(least, 1.3 * float(low.max())), POWERS[1]
-    count = max(10, int(TAIL_SHARE * len(low)))
+    count = max(5, int(TAIL_SHARE * len(low)))
+    if len(low) < 2 * count:
+        return least, PRIOR_POWER
     top = np.sort(np.partition(low, len(low) - count)[len(low) - count :])
     if top[0] <= 0:
-        return least, POWERS[1]
-    power = float(np.clip(1.0 / max(np.mean(np.log(top / top[0])), 1e-9), *POWERS))
+        return least, PRIOR_POWER
+    logs = float(np.sum(np.log(top / top[0])))
+    power = (count + PRIOR_POINTS) / (logs + PRIOR_POINTS / PRIOR_POWER)
+    power = float(np.clip(power, *POWERS))
     limit = top[0] * (count / len(low) / chance) ** (1.0 / power)
     return max(least, float(limit)), power
 
@@ -130,14 +130,15 @@ def early_level(y: Floats, search: Search) -> Level:
     leap = part - last
     sigma = np.nan_to_num(MAD_TO_SIGMA * past_median(np.abs(leap), 2 * EARLY[1] - 1))
     sigma = np.maximum(sigma, 1.5 * level.floor) * _few(len(part))
-    top = np.max([_later(part, by) for by in (1, 2, 3)], axis=0)
-    z = np.where((part > top) & (leap > 0), leap / sigma, 0.0)
+    three = np.array([_later(part, by) for by in (1, 2, 3)])
+    middle = np.median(three, axis=0)  # one low point is no level to leap from
+    z = np.where(part > three.max(axis=0), np.minimum(leap, part - middle) / sigma, 0.0)
     z[: EARLY[1]] = 0.0
     against = z > level.z
     return replace(
         level,
         z=np.maximum(z, level.z),
-        base=np.where(against, last, level.base),
+        base=np.where(against, middle, level.base),
         sigma=np.where(against, sigma, level.sigma),
         limit=level.limit * EARLY_MARGIN,
     )

@@ -116,8 +116,10 @@ def _recurs(context: Context, spike: Spike, major: list[Spike]) -> bool:
 def _finding(context: Context, curve: Curve, spike: Spike, major: list[Spike]) -> Finding | None:
     event = spike.event
     severity, name = _severity(context, curve, spike, major)
-    if event.recovered is None and event.end - event.onset < 1 and severity == "info":
-        return None  # the last point of the log, and not far out
+    small = spike.ratio < context.value("loss_spike.ratio_least")
+    last_point = event.recovered is None and event.end == event.onset
+    if severity == "info" and (small or last_point):
+        return None
     at = curve.at
     before = int(at[max(event.onset - 1, 0)])
     evidence = [

@@ -90,7 +90,7 @@ def test_single_infinite_norms_with_a_sound_loss_are_a_note():
     """A dynamic loss scaler skips a step now and then."""
     norm = norms(6)
     norm[[500, 900, 2000]] = np.inf
-    items = [f for f in found(make_run({"loss": losses(6), "grad_norm": norm}))]
+    items = found(make_run({"loss": losses(6), "grad_norm": norm}))
     assert {(f.kind, f.severity) for f in items} == {("grad_nonfinite", "info")}
     assert [f.step_first for f in items] == [501, 901, 2001]
 

@@ -1,4 +1,4 @@
-"""The loss detectors on runs with known truth: what they must find, and where they must be silent."""
+"""The loss detectors on runs with known truth: what they find, and where they are silent."""
 
 from __future__ import annotations
 

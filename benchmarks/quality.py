@@ -1,0 +1,181 @@
+"""Quality of the loss detectors, beside the rules people use today: prints tables.
+
+    python benchmarks/quality.py [--quick]
+
+Detectors were tuned on seeds below 1000; every figure here is of seeds from 5000 on. An event
+counts as found when a flag (a finding) lies inside it with ten points of slack; flags elsewhere,
+joined over ten points, are false. Recall counts every planted event, those that no method can
+see under the noise included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "parsers"), str(ROOT / "tests"), str(ROOT / "benchmarks")]
+
+from quality_curves import FAMILIES, Curve, healthy, spiky  # noqa: E402
+from quality_rules import RULES  # noqa: E402
+from synth import make_run  # noqa: E402
+
+from loganalyze.config import load_thresholds  # noqa: E402
+from loganalyze.detectors import detect  # noqa: E402
+
+SLACK = 10
+FIRST_SEED = 5000
+OURS = ("LA1", "LA712")
+PROFILES = {"fine-tuning, 3 epochs": "sft", "small batch": "sft"}
+Stretch = tuple[int, int]  # points
+
+
+@dataclass
+class Score:
+    """Counts over many curves. onset: distances of found onsets to the planted ones, points."""
+
+    found: int = 0
+    planted: int = 0
+    false: int = 0
+    onset: list[int] = field(default_factory=list)
+    clean_false: int = 0
+    clean_points: int = 0
+    missed: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def row(self) -> str:
+        """Precision, recall, F1, onset error (median, 95 %), false per million healthy points."""
+        precision = self.found / max(self.found + self.false, 1)
+        recall = self.found / max(self.planted, 1)
+        both = 2 * precision * recall / max(precision + recall, 1e-9)
+        middle, high = np.percentile(self.onset or [0], [50, 95])
+        rate = 1e6 * self.clean_false / max(self.clean_points, 1)
+        return (
+            f"{precision:6.3f} {recall:6.3f} {both:6.3f} {middle:7.0f} {high:7.0f} "
+            f"{rate:11.1f} {self.clean_false:6d}"
+        )
+
+
+def ours(curve: Curve, family: str, least: str) -> list[Stretch]:
+    """Findings of the loss family of at least that severity, as stretches of points."""
+    relations = ("start", "resume")
+    run = make_run(
+        {"loss": curve.loss}, steps=curve.steps, segments=curve.segment.tolist(),
+        relations=relations,
+    )  # fmt: skip
+    findings, _ = detect(run, load_thresholds(PROFILES.get(family, "pretrain")))
+    order = ("info", "warning", "critical")
+    out = []
+    for item in findings:
+        if item.code.startswith(OURS) and order.index(item.severity) >= order.index(least):
+            first, last = np.searchsorted(curve.steps, (item.step_first or 0, item.step_last or 0))
+            out.append((int(first), int(last)))
+    return sorted(out)
+
+
+def flags_to_stretches(flags: np.ndarray) -> list[Stretch]:
+    """Flags at most ten points apart are one."""
+    hits = np.flatnonzero(flags)
+    if not len(hits):
+        return []
+    breaks = np.flatnonzero(np.diff(hits) > SLACK)
+    firsts = hits[np.r_[0, breaks + 1]]
+    lasts = hits[np.r_[breaks, len(hits) - 1]]
+    return [(int(a), int(b)) for a, b in zip(firsts, lasts, strict=True)]
+
+
+def add(score: Score, curve: Curve, stretches: Iterable[Stretch]) -> None:
+    """Count the answer of a method on a curve."""
+    stretches = list(stretches)
+    if not curve.events:
+        score.clean_false += len(stretches)
+        score.clean_points += len(curve.loss)
+        return
+    used: set[int] = set()
+    for event in curve.events:
+        hits = [
+            i for i, (first, last) in enumerate(stretches)
+            if first <= event.last + SLACK and last >= event.first - SLACK
+        ]  # fmt: skip
+        score.planted += 1
+        used.update(hits)
+        if hits:
+            score.found += 1
+            score.onset.append(abs(stretches[hits[0]][0] - event.first))
+        else:
+            key = (round(100 * event.height), event.last - event.first + 1)
+            score.missed[key] = score.missed.get(key, 0) + 1
+    score.false += len(stretches) - len(used)
+
+
+Method = Callable[[Curve, str], list[Stretch]]
+
+
+def methods() -> dict[str, Method]:
+    """Ours at two severities, and every re-built rule."""
+    made: dict[str, Method] = {
+        "loganalyze (all findings)": lambda c, f: ours(c, f, "info"),
+        "loganalyze (warning, critical)": lambda c, f: ours(c, f, "warning"),
+    }
+    for name, rule in RULES.items():
+        made[name] = lambda c, f, rule=rule: flags_to_stretches(rule(c.loss))  # type: ignore[misc]
+    return made
+
+
+def measure(family: str, share: float, runs: int, clean: int, n: int) -> dict[str, Score]:
+    """Scores of every method on `runs` spiky and `clean` healthy curves of n points."""
+    scores = {name: Score() for name in methods()}
+    for number in range(runs + clean):
+        seed = FIRST_SEED + number
+        make = spiky if number < runs else healthy
+        curve = make(family, seed, n, share)
+        for name, method in methods().items():
+            add(scores[name], curve, method(curve, family))
+    return scores
+
+
+def table(title: str, scores: dict[str, Score]) -> None:
+    """Print one table."""
+    print(f"\n{title}")
+    print(
+        f"{'':32s}{'P':>6s} {'R':>6s} {'F1':>6s} {'onset50':>7s} {'onset95':>7s} "
+        f"{'false/1M ok':>11s} {'false':>6s}"
+    )
+    for name, score in scores.items():
+        print(f"{name:32s}{score.row()}")
+    missed = scores["loganalyze (all findings)"].missed
+    if missed:
+        told = ", ".join(f"{h} % x {k}: {m}" for (h, k), m in sorted(missed.items()))
+        print(f"  missed by loganalyze (height x points: how often): {told}")
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter curves, < 1 min")
+    quick = parser.parse_args().quick
+    runs, clean, n = (2, 5, 12_000) if quick else (10, 25, 20_000)
+    begin = time.perf_counter()
+    total = 0
+    false = {"warning": 0, "info": 0}
+    for family in FAMILIES:
+        for share in (0.012, 0.03):
+            scores = measure(family, share, runs, clean, n)
+            table(f"{family}, noise {100 * share:g} % ({runs} spiky, {clean} healthy)", scores)
+            total += scores["loganalyze (all findings)"].clean_points
+            false["info"] += scores["loganalyze (all findings)"].clean_false
+            false["warning"] += scores["loganalyze (warning, critical)"].clean_false
+    print(
+        f"\nhealthy points in all: {total}; false findings: {false['warning']} of warning or "
+        f"worse ({1e6 * false['warning'] / total:.2f} per million), {false['info']} of any severity"
+    )
+    print(f"{time.perf_counter() - begin:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
