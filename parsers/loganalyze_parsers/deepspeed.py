@@ -22,6 +22,7 @@ from collections.abc import Callable
 
 from loganalyze_parsers import tqdm_bar
 from loganalyze_parsers.api import Dialect, Line, Taken
+from loganalyze_parsers.deepspeed_bulk import DeepSpeedBulk
 from loganalyze_parsers.deepspeed_chat import take_chat
 from loganalyze_parsers.deepspeed_life import take_life
 from loganalyze_parsers.deepspeed_memory import take_memory
@@ -129,7 +130,8 @@ class DeepSpeedReader:
 
     def passed(self, step: int) -> None:
         """A record of that step was read by the column."""
-        self._state.step = step
+        if step != self._state.step:
+            self._state.step, self._state.lines_since_step = step, 0
 
     def _note_bar(self, text: str) -> None:
         """A Trainer's own bar tells the step where the engine prints none."""
@@ -149,4 +151,5 @@ DIALECT = Dialect(
         *tqdm_bar.MARKERS,
     ),
     reader=DeepSpeedReader,
+    bulk=DeepSpeedBulk,
 )

@@ -56,6 +56,7 @@ _TIMER_WORDS = (
 )  # fmt: skip
 #: Two progress lines of one step within this time are two engines (actor and critic).
 _TWO_ENGINES_S = 60.0
+_NEAR_START = 200
 
 
 def take_progress(line: Line, state: State) -> Taken | None:
@@ -108,16 +109,20 @@ def _engine(state: State, key: int, step: int, wall_s: float | None) -> int:
 
 
 def _newly_skipped(before: Engine, step: int, skipped: int) -> int | None:
-    """Steps skipped since the engine's last line; None where that line is of another run.
-
-    The first line counts from the start only if it stands near it: a resumed engine brings its
-    count along.
-    """
+    """Steps skipped since the engine's last line; None where that line is of another run."""
     if before.step < 0:
-        return skipped if step <= 200 and skipped <= step else None
+        return first_skipped(step, skipped)
     if step < before.step or skipped < before.skipped:
         return None
     return skipped - before.skipped
+
+
+def first_skipped(step: int, skipped: int) -> int | None:
+    """Steps skipped before an engine's first line, counted from the start of the run.
+
+    None unless the line stands near the start: a resumed engine brings its count along.
+    """
+    return skipped if step <= _NEAR_START and skipped <= step else None
 
 
 def take_throughput(line: Line, state: State) -> Taken | None:

@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from loganalyze.model import Event, Problem, Reading
 from loganalyze_parsers import tqdm_bar
 from loganalyze_parsers.api import Dialect, Line, Taken
+from loganalyze_parsers.huggingface_bulk import HuggingFaceBulk
 from loganalyze_parsers.huggingface_dicts import Found, find_dicts, is_open_dict
 from loganalyze_parsers.huggingface_keys import (
     Kind,
@@ -89,7 +90,8 @@ class HuggingFaceReader:
         return merged(taken)
 
     def passed(self, step: int) -> None:
-        """Never called: there is no bulk way."""
+        """A row of that step was read by the column."""
+        self._clock.passed(step)
 
     def _rows(self, line: Line) -> Taken | None:
         taken = Taken()
@@ -195,4 +197,5 @@ DIALECT = Dialect(
     name="huggingface",
     markers=(*_DICT_MARKERS, *LIFE_MARKERS, *tqdm_bar.MARKERS),
     reader=HuggingFaceReader,
+    bulk=HuggingFaceBulk,
 )

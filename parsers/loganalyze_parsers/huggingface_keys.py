@@ -131,6 +131,13 @@ def values_of(pairs: Mapping[str, object]) -> dict[str, float]:
     return values
 
 
+def column_of(key: str) -> tuple[str, float] | None:
+    """Metric and factor of a key whose value is always a plain number; None for any other key."""
+    if key in STEP_KEYS or key in _CLOCKS or key in _ZERO_IS_MISSING or plain_key(key) != key:
+        return None
+    return _CANONICAL.get(key, (f"raw/{key}", 1.0))
+
+
 def number_of(raw: object) -> float | None:
     """The number in a value as printed: quoted, wrapped (`np.float64(0.5)`), or with `%`.
 

@@ -85,6 +85,10 @@ class StepClock:
         steps = [rows.last_step for rows in self._rows.values() if rows.last_step is not None]
         return max(steps, default=None)
 
+    def passed(self, step: int) -> None:
+        """A row of that step was read another way."""
+        self._rows.setdefault(None, _Rows()).last_step = step
+
     def train_step(self, pairs: Mapping[str, object], rank: int | None) -> int:
         """Step of a training row; the clock moves on."""
         self._adopt_other()
