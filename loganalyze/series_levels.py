@@ -131,7 +131,7 @@ def early_level(y: Floats, search: Search) -> Level:
     sigma = np.nan_to_num(MAD_TO_SIGMA * past_median(np.abs(leap), 2 * EARLY[1] - 1))
     sigma = np.maximum(sigma, 1.5 * level.floor) * _few(len(part))
     three = np.array([_later(part, by) for by in (1, 2, 3)])
-    middle = np.median(three, axis=0)  # one low point is no level to leap from
+    middle = np.maximum(last, three[1:].min(axis=0) - sigma)  # one low point is no level
     z = np.where(part > three.max(axis=0), np.minimum(leap, part - middle) / sigma, 0.0)
     z[: EARLY[1]] = 0.0
     against = z > level.z
