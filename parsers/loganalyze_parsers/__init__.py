@@ -7,8 +7,10 @@ from pathlib import Path
 
 from loganalyze.model import Batch
 from loganalyze_parsers import (
+    dcgm,
     deepspeed,
     deepspeed_csv,
+    dmon,
     failures,
     fairseq,
     generic_pairs,
@@ -21,9 +23,13 @@ from loganalyze_parsers import (
     modded_nanogpt,
     nanogpt,
     nemo,
+    nvidia_smi,
     rl_trainers,
     small_trainers,
     swanlab,
+    tables,
+    tables_chart,
+    tables_runs,
     tensorboard,
     torchtitan,
     trainer_state,
@@ -72,12 +78,18 @@ TEXT = Parser(name="text", sniff=_sniff_text, parse=_parse_text)
 #: The parser that is surest of an input reads it; ties go to the first.
 PARSERS: tuple[Parser, ...] = (
     golden_values.PARSER,
+    nvidia_smi.PARSER,
+    dmon.PARSER,
+    dcgm.PARSER,
     trainer_state.PARSER,
     trainer_state.RESULTS_PARSER,
     deepspeed_csv.PARSER,
     swanlab.PARSER,
     wandb.PARSER,
     tensorboard.PARSER,
+    tables.PARSER,
+    tables_chart.PARSER,
+    tables_runs.PARSER,
     TEXT,
 )
 

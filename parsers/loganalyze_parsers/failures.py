@@ -19,6 +19,7 @@ from loganalyze.model import Event, LineRef
 from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.failures_text import Finder, Found, literals
 from loganalyze_parsers.failures_traceback import Raised, Tracebacks
+from loganalyze_parsers.kernel_log import kernel_seconds
 from loganalyze_parsers.prefixes import wall_seconds
 
 #: Lines of one signature that become events; a full disk or a flapping link prints millions.
@@ -108,11 +109,18 @@ def failure_event(line: Line, found: Found, ref: LineRef | None = None) -> Event
         text=line.text[:_TEXT_CHARS],
         step=step if isinstance(step, int) else None,
         rank=rank if isinstance(rank, int) else line.rank,
-        wall_s=wall_seconds(at) if isinstance(at, str) else line.wall_s,
+        wall_s=_moment(line, at),
         detail={
             "signature": signature.name, "role": role, "severity": signature.severity, **detail,
         },
     )  # fmt: skip
+
+
+def _moment(line: Line, at: str | int | float | None) -> float | None:
+    """What the text says, what the prefix said, or what the kernel stamped; seconds (epoch)."""
+    if isinstance(at, str):
+        return wall_seconds(at)
+    return kernel_seconds(line.text) if line.wall_s is None else line.wall_s
 
 
 def _kind_and_role(signature: Signature, detail: dict[str, str | int | float]) -> tuple[str, str]:

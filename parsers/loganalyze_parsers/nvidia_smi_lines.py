@@ -1,0 +1,68 @@
+"""Reads side logs line by line: what the three GPU monitors' parsers have in common."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from loganalyze.model import Account, Batch, Event, LineRef, Problem, Reading
+from loganalyze_parsers.blocks import open_bytes, read_blocks
+from loganalyze_parsers.frames import readings_frame
+
+MIB = 1024.0**2
+_SAMPLES = 20
+
+#: A line becomes a reading, events, both, or the name of the rule by which it is ignored; None if
+#: nobody knows it.
+Made = tuple[Reading | None, tuple[Event, ...]] | str | None
+
+
+def parse_lines(
+    path: Path, made: Callable[[str, LineRef], Made], source: int, framework: str
+) -> Iterator[Batch]:
+    """One batch a block of lines; a stream that breaks off ends with a Problem."""
+    try:
+        with open_bytes(path) as stream:
+            for block in read_blocks(stream):
+                yield _batch(block.data, block.offset, block.first_line, made, source, framework)
+    except (OSError, EOFError) as error:
+        message = f"{path}: the file breaks off ({error}); what came before is used"
+        yield Batch(readings=None, problems=(Problem(rule="input_breaks_off", message=message),))
+
+
+def _batch(
+    data: bytes,
+    offset: int,
+    line: int,
+    made: Callable[[str, LineRef], Made],
+    source: int,
+    framework: str,
+) -> Batch:
+    readings: list[Reading] = []
+    events: list[Event] = []
+    ignored: Counter[str] = Counter()
+    unknown: list[str] = []
+    read = lines = 0
+    for raw in data.splitlines(keepends=True):
+        text = raw.decode("utf-8", "replace").strip("\ufeff \t\r\n")
+        found = made(text, LineRef(source=source, line=line, offset=offset, length=len(raw)))
+        offset, line, lines = offset + len(raw), line + 1, lines + 1
+        if isinstance(found, str):
+            ignored[found] += 1
+        elif found is None:
+            unknown.append(text[:200])
+        else:
+            read += 1
+            readings.extend([found[0]] if found[0] is not None else [])
+            events.extend(found[1])
+    account = Account(
+        lines=lines, read=read, ignored=dict(sorted(ignored.items())), unknown=len(unknown),
+        unknown_samples=tuple(unknown[:_SAMPLES]),
+    )  # fmt: skip
+    return Batch(
+        readings=readings_frame(readings),
+        events=tuple(events),
+        account=account,
+        framework=framework,
+    )
