@@ -195,7 +195,7 @@ def _level(values: FloatArray, start: int, stop: int) -> Level:
 def theil_sen(x: FloatArray, y: FloatArray, points: int = 300) -> Slope:
     """Median of pairwise slopes with Sen's 95 % interval; both cut to `points` block medians.
 
-    Needs two points of different x. Sen 1968; the interval uses the variance of Kendall's S.
+    All 0 where no two points differ in x. Sen 1968; the interval uses the variance of Kendall's S.
     """
     block = -(-len(x) // points)
     if block > 1:
@@ -205,6 +205,9 @@ def theil_sen(x: FloatArray, y: FloatArray, points: int = 300) -> Slope:
     keep = run != 0
     rise = (y[second] - y[first])[keep]
     slopes = np.sort(rise / run[keep])
+    if not len(slopes):
+        level = float(np.median(y)) if len(y) else 0.0
+        return Slope(slope=0.0, low=0.0, high=0.0, intercept=level, trend=0.0)
     n = len(x)
     spread = Z95 * np.sqrt(n * (n - 1) * (2 * n + 5) / 18.0)
     low = max(0, int(np.floor((len(slopes) - spread) / 2)))

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from loganalyze.detectors.base import Context, Detector, finding
 from loganalyze.detectors.life_events import (
-    FAILURES,
     Attempt,
     Happening,
     attempts,
@@ -18,6 +17,7 @@ from loganalyze.detectors.speed_series import paces
 from loganalyze.model import Evidence, Finding, Severity
 
 _SHOWN = 3  # lines of echoes that go into the evidence
+_NO_END = "no_exit_record"  # the rule of the trackers' parsers
 #: Xid codes of the vendor's catalogue that a running job survives (corrected or retired memory).
 _CORRECTED_XIDS = frozenset({63, 92, 94})
 
@@ -27,7 +27,19 @@ def detect_failures(context: Context) -> list[Finding]:
     found: list[Finding] = []
     for attempt in attempts(context):
         found += _attempt(context, attempt)
-    return found
+    return found or _unsaid_end(context)
+
+
+def _unsaid_end(context: Context) -> list[Finding]:
+    """A tracker's log that never says how the run ended: killed, or copied while it ran."""
+    found = []
+    for problem in context.run.problems:
+        if problem.rule == _NO_END:
+            evidence = Evidence(label="life_no_end", value=problem.message[:300], ref=problem.ref)
+            last = context.run.readings["step"].max()
+            step = int(last) if isinstance(last, int) else None
+            found.append(finding("killed", "info", first=step, last=step, evidence=(evidence,)))
+    return found[:1]
 
 
 def _attempt(context: Context, attempt: Attempt) -> list[Finding]:
@@ -35,7 +47,7 @@ def _attempt(context: Context, attempt: Attempt) -> list[Finding]:
     mover = attempt.first_mover()
     by_kind: dict[str, list[Happening]] = {}
     for item in attempt.failures:
-        by_kind.setdefault(FAILURES[item.kind], []).append(item)
+        by_kind.setdefault(item.becomes, []).append(item)
     found = [
         _failure(attempt, kind, own, mover)
         for kind, own in by_kind.items()
@@ -47,13 +59,13 @@ def _attempt(context: Context, attempt: Attempt) -> list[Finding]:
 
 def _same_line(own: Sequence[Happening], mover: Happening, kind: str) -> bool:
     """Whether another kind's events only repeat the first mover's own line or traceback."""
-    if FAILURES[mover.kind] == kind:
+    if mover.becomes == kind:
         return False
     return kind == "crash" and all(item.place >= mover.place for item in own)
 
 
 def _failure(attempt: Attempt, kind: str, own: Sequence[Happening], mover: Happening) -> Finding:
-    leads = FAILURES[mover.kind] == kind
+    leads = mover.becomes == kind
     first = mover if leads else own[0]
     severity = _severity(attempt, kind, own, leads)
     step = first.step
@@ -74,7 +86,7 @@ def _failure(attempt: Attempt, kind: str, own: Sequence[Happening], mover: Happe
             "echoes": len(own) - 1,
             "ranks": ranks_of(own),
             "first_mover": int(leads),
-            "follows_from": "" if leads else FAILURES[mover.kind],
+            "follows_from": "" if leads else mover.becomes,
             "ended_the_run": int(attempt.last and not attempt.clean),
             "after_clean_end": int(attempt.clean),
         },

@@ -29,7 +29,9 @@ FAILURES = {
     "hang": "hang",
 }
 #: These follow from something else, where anything else is to be seen (TREES, cross-tree rule 2).
-_CONSEQUENCES = frozenset({"signal", "killed", "comm_error"})
+_CONSEQUENCES = frozenset({"signal", "killed", "comm_error", "exit"})
+#: Exit codes of a program that was told to stop: signals 2, 9 and 15, and trackers' interrupts.
+_STOPPED_CODES = frozenset({"130", "137", "143", "255", "-2", "-9", "-15"})
 #: A row with one of these numbers shows that a step was trained.
 _PROGRESS = ("loss", "reward", "grad_norm", "lr", "step_time_s", "samples_seen", "tokens_per_s")
 #: Xid codes that tell of an earlier fault, and codes that a program can cause on its own.
@@ -65,6 +67,13 @@ class Happening:
         if role is None and self.kind == "xid":
             return _number(self.detail.get("xid", self.detail.get("code"))) in _ECHO_XIDS
         return role != "root" and self.kind in _CONSEQUENCES
+
+    @property
+    def becomes(self) -> str:
+        """Kind of the finding that tells it; an exit with an error code is a crash or a kill."""
+        if self.kind != "exit":
+            return FAILURES[self.kind]
+        return "killed" if _exit_code(self) in _STOPPED_CODES else "crash"
 
     def evidence(self, label: str) -> Evidence:
         """The event's own line."""
@@ -129,7 +138,11 @@ def progress_rows(run: RunLog) -> pl.DataFrame:
 def attempts(context: Context) -> list[Attempt]:
     """Failures grouped by the try they ended, oldest first."""
     run = context.run
-    failures = happenings(run, tuple(FAILURES))
+    failures = [
+        item
+        for item in happenings(run, (*FAILURES, "exit"))
+        if item.kind != "exit" or not _planned(item)
+    ]
     marks = happenings(run, ("exit", "config", "start_fresh", "checkpoint_load"))
     groups: dict[tuple[int, bool], list[Happening]] = {}
     for item in failures:
@@ -178,8 +191,12 @@ def _clean_before(run: RunLog, own: list[Happening], marks: list[Happening]) -> 
 
 
 def _planned(mark: Happening) -> bool:
-    code = mark.detail.get("code", mark.detail.get("exit_code", 0))
-    return _number(code) == 0
+    return _exit_code(mark) == "0"
+
+
+def _exit_code(mark: Happening) -> str:
+    """Code of an exit as text; one that names none was planned."""
+    return str(mark.detail.get("exit_code", mark.detail.get("code", 0))).strip()
 
 
 def _finished(run: RunLog, item: Happening) -> bool:

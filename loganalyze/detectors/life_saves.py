@@ -10,7 +10,6 @@ import polars as pl
 
 from loganalyze.detectors.base import Context, Detector, finding
 from loganalyze.detectors.life_events import (
-    FAILURES,
     Attempt,
     Happening,
     attempts,
@@ -222,7 +221,7 @@ def _lost_tail(context: Context, saves: Sequence[Happening]) -> list[Finding]:
 
 
 def _fatal(attempt: Attempt) -> bool:
-    return FAILURES[attempt.first_mover().kind] != "data_exhausted"
+    return attempt.first_mover().becomes != "data_exhausted"
 
 
 def _loss_severity(

@@ -93,9 +93,15 @@ def _leak_severity(
         return "critical", soon
     host = kind == "host_memory_leak"
     warn = th["host_memory_leak.warning_share" if host else "memory_leak.warning_share"]
-    if growth.share >= warn.value:
+    if growth.share >= warn.value and not (host and _small(context, track, growth)):
         return "warning", warn
     return "info", th["memory_leak.info_share"]
+
+
+def _small(context: Context, track: Track, growth: Growth) -> bool:
+    """Whether a host's growth is nothing to a server, whatever its share."""
+    unit = "share" if track.metric == "host_mem_share" else "bytes"
+    return growth.end - growth.begin < context.value(f"host_memory_leak.least_{unit}")
 
 
 def _full_at(track: Track, growth: Growth, limit: float | None) -> int | None:

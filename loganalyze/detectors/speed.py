@@ -83,15 +83,16 @@ def _drop(context: Context, pace: Pace, slow: Slow) -> Finding:
 
 def _drop_severity(context: Context, pace: Pace, slow: Slow) -> tuple[Severity, Threshold]:
     th = context.thresholds
+    lost = pace.seconds[slow.start : slow.stop] - slow.reference
     if not slow.long:
         strong = slow.excess >= th.value("throughput_drop.burst_ratio") - 1.0
         name = "throughput_drop.burst_ratio" if strong else "seed.throughput_low_3_steps"
-        return "warning", th[name]
+        dear = lost.sum() >= th.value("throughput_drop.burst_cost") * pace.seconds.sum()
+        return ("warning" if strong and dear else "info"), th[name]
     lasting = slow.stop >= len(pace)
     if slow.excess >= th.value("throughput_drop.critical_share") and lasting:
         return "critical", th["throughput_drop.critical_share"]
-    lost = (pace.seconds[slow.start : slow.stop] - slow.reference).mean()
-    tiny = pace.unit == "s" and lost < th.value("throughput.min_excess_s")
+    tiny = pace.unit == "s" and lost.mean() < th.value("throughput.min_excess_s")
     if slow.excess >= th.value("throughput_drop.warning_share") and not tiny:
         return "warning", th["throughput_drop.warning_share"]
     return "info", th["throughput_drop.info_share"]

@@ -32,7 +32,8 @@ class Pace:
     """Time per step (or per constant amount of work) of one chain of segments, as logged.
 
     seconds: time of a record, warm-up of each segment removed; a metric other than step_time_s
-    gives relative time (median 1). marked: the interval of the record holds an evaluation;
+    gives relative time (median 1). clock: told by the wall clock, with all that happens between
+    steps. marked: the interval of the record holds an evaluation;
     saved: it holds a checkpoint save. `total`: records before the warm-up was removed.
     """
 
@@ -46,6 +47,7 @@ class Pace:
     saved: BoolArray
     interval: int
     total: int
+    clock: bool = False
 
     def __len__(self) -> int:
         """Number of records."""
@@ -154,6 +156,7 @@ def _pace(context: Context, chain: list[Track]) -> Pace | None:
         saved=_touched(steps, interval, _saves(context)),
         interval=interval,
         total=sum(len(track) for track in chain),
+        clock=metric == "wall_s",
     )
 
 

@@ -84,7 +84,7 @@ def _stall(
         return None
     evaluated = float(pace.marked[members].mean())
     saved = float(pace.saved[members].mean())
-    severity, threshold = _severity(context, cost, evaluated)
+    severity, threshold = _severity(context, pace, cost, evaluated, len(members))
     worst = int(members[np.argmax(pace.seconds[members])])
     spread = [members[0], worst, members[-1]]
     made = finding(
@@ -115,10 +115,15 @@ def _stall(
     return replace(made, segment=int(pace.segments[members[0]]))
 
 
-def _severity(context: Context, cost: float, evaluated: float) -> tuple[Severity, Threshold]:
-    """Evaluations take time by design: a note. Anything else is an alarm once it is dear."""
+def _severity(
+    context: Context, pace: Pace, cost: float, evaluated: float, count: int
+) -> tuple[Severity, Threshold]:
+    """Evaluations take time by design: a note. Anything else is an alarm once it is dear.
+
+    The wall clock cannot tell what happened between two steps, so it never alarms.
+    """
     warn = context.thresholds["throughput_stall.warning_cost"]
-    pure = context.value("throughput_stall.pure")
-    if cost >= warn.value and evaluated < pure:
+    explained = evaluated >= context.value("throughput_stall.pure") or pace.clock
+    if cost >= warn.value and not explained and count >= context.value("throughput_stall.many"):
         return "warning", warn
     return "info", context.thresholds["throughput_stall.info_cost"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from synth_system import by_kind, context, event, make_run, step_time, worst
 
 from loganalyze.detectors.life import detect_failures
 from loganalyze.detectors.life_saves import detect_saves
-from loganalyze.model import Event, Finding, RunLog
+from loganalyze.model import Event, Finding, Problem, RunLog
 
 N = 100
 
@@ -112,6 +113,29 @@ def test_noise_after_the_last_planned_step_is_a_note() -> None:
     """The configuration asked for a hundred steps and they were made."""
     found = _failures(event("config", -1, train_iters="100"), event("exception", N - 1))
     assert {f.severity for f in found} == {"info"}
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "severity"), [(1, "crash", "critical"), (255, "killed", "warning")]
+)
+def test_an_exit_code_tells_how_it_ended(code: int, kind: str, severity: str) -> None:
+    """A tracker writes only the code: an error is a crash, an interrupt a stop."""
+    found = _failures(event("exit", N - 1, exit_code=code))
+    assert [(f.kind, f.severity) for f in found] == [(kind, severity)]
+
+
+def test_an_exit_code_after_a_traceback_is_its_echo() -> None:
+    """The exception tells the story, the code adds nothing."""
+    found = _failures(event("exception", N - 1), event("exit", N, exit_code=1))
+    assert [(f.kind, f.severity) for f in found] == [("crash", "critical")]
+    assert found[0].statistics["event"] == "exception"
+
+
+def test_a_log_without_an_end_may_have_been_killed() -> None:
+    """The tracker's file has no exit record: a note, it may still be running."""
+    problem = Problem(rule="no_exit_record", message="the log has no exit record")
+    run = replace(_run(), problems=(problem,))
+    assert [(f.kind, f.severity) for f in detect_failures(context(run))] == [("killed", "info")]
 
 
 def test_a_new_start_that_dies_after_a_finished_run_is_a_crash() -> None:

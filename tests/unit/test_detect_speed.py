@@ -68,6 +68,16 @@ def test_three_records_of_twice_the_time_are_a_warning() -> None:
     assert {rule.name for rule in one.rules} == {"seed.throughput_low_3_steps"}
 
 
+def test_a_cheap_burst_and_a_mild_one_are_notes() -> None:
+    """Three slow steps of twenty thousand, and 60 % for three steps: worth a line, no alarm."""
+    long = step_time(20_000, 4)
+    long[700:703] *= 2.2
+    mild = step_time(N, 4)
+    mild[700:703] *= 1.6
+    assert worst(_found(long), "throughput_drop") == "info"
+    assert worst(_found(mild), "throughput_drop") == "info"
+
+
 def test_chance_runs_of_slow_records_are_no_bursts() -> None:
     """Where every tenth step is slow at random, three in a row happen by chance."""
     time = step_time(N, 5)
