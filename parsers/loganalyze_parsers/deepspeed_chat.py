@@ -18,12 +18,12 @@ from __future__ import annotations
 import re
 
 from loganalyze_parsers.api import Line, Taken
-from loganalyze_parsers.deepspeed_state import State, event, reading
+from loganalyze_parsers.deepspeed_state import State, event, parsed, reading
 from loganalyze_parsers.numbers import NUMBER, number
 
 _PPO = re.compile(
-    rf"epoch: (\d+)\|\s*step: (\d+)\|\s*ppo_ep: (\d+)\|\s*act_loss: ({NUMBER})\|"
-    rf"\s*cri_loss: ({NUMBER})\|\s*unsuper_loss: ({NUMBER})"
+    r"epoch: (\d{1,15})\|\s*step: (\d{1,15})\|\s*ppo_ep: (\d{1,15})\|"
+    rf"\s*act_loss: ({NUMBER})\|\s*cri_loss: ({NUMBER})\|\s*unsuper_loss: ({NUMBER})"
 )
 _REWARD = re.compile(rf"average reward score: ({NUMBER})")
 _PHASE = re.compile(
@@ -42,9 +42,11 @@ _SCORES = re.compile(
     rf"(?: rejected_last_scores \(lower is better\) : ({NUMBER}),)?"
     rf" acc \(higher is better\) : ({NUMBER})"
 )
-_EPOCH_LOSS = re.compile(rf"Epoch (\d+)/(\d+) with loss ({NUMBER})")
-_BEGIN = re.compile(r"Beginning of Epoch (\d+)/(\d+), Total (Micro|Generation) Batches (\d+)")
-_EVALUATING = re.compile(r"\*{5} Evaluating (\w+), Epoch (\d+)/(\d+) \*{5}")
+_EPOCH_LOSS = re.compile(rf"Epoch (\d{{1,15}})/(\d{{1,15}}) with loss ({NUMBER})")
+_BEGIN = re.compile(
+    r"Beginning of Epoch (\d{1,15})/(\d{1,15}), Total (Micro|Generation) Batches (\d{1,15})"
+)
+_EVALUATING = re.compile(r"\*{5} Evaluating (\w+), Epoch (\d{1,15})/(\d{1,15}) \*{5}")
 _MICRO_NAMES = (
     "parameters_billion", "micro_latency_s", "micro_tflops", "micro_samples_per_s",
     "time_per_sequence_s", "micro_batch_size", "micro_seq_len",
@@ -62,16 +64,16 @@ def _ppo(line: Line, state: State) -> Taken | None:
         state.chat, state.timed_elsewhere = True, True
         state.chat_step = int(match[2])
         values = {
-            "raw/epoch_count": float(match[1]),
-            "raw/ppo_ep": float(match[3]),
-            "aux_loss/act_loss": float(match[4]),
-            "aux_loss/cri_loss": float(match[5]),
-            "aux_loss/unsuper_loss": float(match[6]),
+            "raw/epoch_count": parsed(match[1]),
+            "raw/ppo_ep": parsed(match[3]),
+            "aux_loss/act_loss": parsed(match[4]),
+            "aux_loss/cri_loss": parsed(match[5]),
+            "aux_loss/unsuper_loss": parsed(match[6]),
         }
         return Taken(readings=[reading(line, state.chat_step, values)])
     match = _REWARD.search(line.text)
     if match is not None:
-        return Taken(readings=[reading(line, state.chat_step, {"reward": float(match[1])})])
+        return Taken(readings=[reading(line, state.chat_step, {"reward": parsed(match[1])})])
     return _latency(line, state)
 
 
@@ -82,11 +84,11 @@ def _latency(line: Line, state: State) -> Taken | None:
     values: dict[str, float] = {}
     for name, seconds, percent in phases:
         short = name.lower().replace(" ", "_")
-        values["step_time_s" if name == "E2E latency" else f"raw/{short}_s"] = float(seconds)
+        values["step_time_s" if name == "E2E latency" else f"raw/{short}_s"] = parsed(seconds)
         if percent:
-            values[f"raw/{short}_share"] = float(percent) / 100.0
+            values[f"raw/{short}_share"] = parsed(percent) / 100.0
     for name, raw in _RATE.findall(line.text):
-        values["samples_per_s" if name == "CurSamplesPerSec" else f"raw/{name}"] = float(raw)
+        values["samples_per_s" if name == "CurSamplesPerSec" else f"raw/{name}"] = parsed(raw)
     return Taken(readings=[reading(line, state.chat_step, values)])
 
 
@@ -94,7 +96,7 @@ def _evaluation(line: Line, state: State) -> Taken | None:
     text = line.text
     match = _PERPLEXITY.search(text)
     if match is not None:
-        values = {"perplexity": float(match[1])}
+        values = {"perplexity": parsed(match[1])}
         loss = number(match[2] or "")
         if loss is not None:
             values["val_loss"] = loss
@@ -103,12 +105,12 @@ def _evaluation(line: Line, state: State) -> Taken | None:
     if match is not None:
         names = ("chosen_last_scores", "rejected_last_scores", "accuracy")
         found = {
-            f"raw/{n}": float(raw) for n, raw in zip(names, match.groups(), strict=True) if raw
+            f"raw/{n}": parsed(raw) for n, raw in zip(names, match.groups(), strict=True) if raw
         }
         return Taken(readings=[reading(line, state.step, found)])
     match = _EPOCH_LOSS.search(text)
     if match is not None:  # mean over the epoch: not a row of the loss curve
-        mean = {"raw/epoch_loss": float(match[3]), "raw/epoch_count": float(match[1])}
+        mean = {"raw/epoch_loss": parsed(match[3]), "raw/epoch_count": parsed(match[1])}
         return Taken(readings=[reading(line, state.step, mean)])
     match = _EVALUATING.search(text)
     if match is not None:
@@ -126,5 +128,5 @@ def _micro(line: Line) -> Taken | None:
     match = _MICRO.search(line.text)
     if match is None:
         return None
-    values = {f"raw/{n}": float(raw) for n, raw in zip(_MICRO_NAMES, match.groups(), strict=True)}
+    values = {f"raw/{n}": parsed(raw) for n, raw in zip(_MICRO_NAMES, match.groups(), strict=True)}
     return Taken(readings=[reading(line, None, values)])

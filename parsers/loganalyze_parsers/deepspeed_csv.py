@@ -20,7 +20,7 @@ from loganalyze.model import Account, Batch, LineRef, Problem, Reading
 from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.blocks import open_bytes, read_blocks
 from loganalyze_parsers.frames import readings_frame
-from loganalyze_parsers.numbers import number
+from loganalyze_parsers.numbers import number, whole
 
 _NAME = re.compile(r"(Train|Eval|Validation)_(Samples|Eigenvalues|\w+?)_(\w+)\.csv(?:\.gz)?$")
 _HEADER = re.compile(rb"\xef?\xbb?\xbf?step,([\w.-]+)\r?\n")
@@ -81,9 +81,10 @@ def _row(cells: list[str], ref: LineRef, name: str, factor: float) -> Reading | 
     if len(cells) != 2 or not name:
         return None
     samples, value = number(cells[0]), number(cells[1])
-    if samples is None or value is None or samples != samples:
+    step = whole(samples)
+    if step is None or value is None:
         return None
-    return Reading(step=int(samples), ref=ref, values={name: value * factor})
+    return Reading(step=step, ref=ref, values={name: value * factor})
 
 
 PARSER = Parser(name="deepspeed_csv", sniff=sniff, parse=parse)

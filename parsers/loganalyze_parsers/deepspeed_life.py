@@ -17,7 +17,7 @@ from loganalyze_parsers.deepspeed_state import State, event
 _ENVELOPE = re.compile(r"\[(?P<level>INFO|WARNING|ERROR|DEBUG)\] \[[\w.-]+:\d+:[\w<>]+\]")
 _CONFIG = re.compile(r"\[config\.py:\d+:print\]\s+([A-Za-z_]\w*)\s*\.*\s+(\S.*)$")
 _VERSION = re.compile(r"DeepSpeed info: version=([\w.+-]+)")
-_STEP = re.compile(r"(?:global_step|checkpoint-|iter_)(\d+)")
+_STEP = re.compile(r"(?:global_step|checkpoint-|iter_)(\d{1,15})")
 _SAVE_BEGIN = re.compile(r"\[Torch\] Checkpoint (\S+) is about to be saved")
 _SAVE_END = re.compile(r"\[Torch\] Checkpoint (\S+) is ready now")
 _SHARD = re.compile(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 
 from loganalyze_parsers.api import Line, Taken
-from loganalyze_parsers.deepspeed_state import GIB, State, reading
+from loganalyze_parsers.deepspeed_state import GIB, State, parsed, reading
 from loganalyze_parsers.numbers import NUMBER
 
 _LABEL = re.compile(r"see_memory_usage\]\s+(?!MA |CPU )(.*)")
@@ -40,14 +40,14 @@ def take_memory(line: Line, state: State) -> Taken | None:
     text = line.text
     match = _USAGE.search(text)
     if match is not None:
-        values = [float(raw) * GIB for raw in match.groups()]
+        values = [parsed(raw) * GIB for raw in match.groups()]
         named = dict(zip(_names(state), values, strict=True))
         return Taken(readings=[reading(line, state.step, named)])
     match = _HOST.search(text)
     if match is not None:
         host = {
-            "host_mem_used_bytes": float(match[1]) * GIB,
-            "host_mem_share": float(match[2]) / 100.0,
+            "host_mem_used_bytes": parsed(match[1]) * GIB,
+            "host_mem_share": parsed(match[2]) / 100.0,
         }
         return Taken(readings=[reading(line, state.step, host)])
     match = _LABEL.search(text)
@@ -74,7 +74,7 @@ def _memstats(line: Line, state: State) -> Taken | None:
         return None
     state.memory_label = re.sub(r"\d+", "#", match[2].strip())
     allocated, delta, peak, reserved, cache_delta, cache_peak = (
-        float(raw) * GIB for raw in match.groups()[2:]
+        parsed(raw) * GIB for raw in match.groups()[2:]
     )
     named = dict(zip(_names(state), (allocated, peak, reserved, cache_peak), strict=True))
     named["raw/mem_allocated_delta_bytes"] = delta

@@ -19,22 +19,22 @@ import re
 
 from loganalyze.model import Reading
 from loganalyze_parsers.api import Line, Taken
-from loganalyze_parsers.deepspeed_state import GIB, Engine, State, rank_of, reading, wall_of
+from loganalyze_parsers.deepspeed_state import GIB, Engine, State, parsed, rank_of, reading, wall_of
 from loganalyze_parsers.numbers import NUMBER, number
 
 _PROGRESS = re.compile(
-    r"\bstep=(\d+), skipped=(\d+), lr=\[([^\]]*)\], mom=\[[\[(]?"
+    r"\bstep=(\d{1,15}), skipped=(\d{1,15}), lr=\[([^\]]*)\], mom=\[[\[(]?"
     rf"({NUMBER})?(?:, ({NUMBER}))?"
 )
 _THROUGHPUT = re.compile(
-    r"(?:epoch=(?P<epoch>\d+)/micro_step=(?P<micro>\d+)/global_step=(?P<step>\d+)"
-    r"|\b(?P<old_epoch>\d+)/(?P<count>\d+)), "
+    r"(?:epoch=(?P<epoch>\d{1,15})/micro_step=(?P<micro>\d{1,15})/global_step=(?P<step>\d{1,15})"
+    r"|\b(?P<old_epoch>\d{1,15})/(?P<count>\d{1,15})), "
     r"(?P<fields>(?:(?:RunningAvg|Curr)?SamplesPerSec=|vm %: )[^\[\]{}]*)"
 )
 _FIELD = re.compile(rf"(\w+)=({NUMBER})(GB)?")
 _HOST = re.compile(rf"vm %: ({NUMBER}), swap %: ({NUMBER})")
 _PIPE = re.compile(
-    rf"\bsteps: (\d+) loss: ({NUMBER})(?P<more>.*?) iter time \(s\): ({NUMBER})"
+    rf"\bsteps: (\d{{1,15}}) loss: ({NUMBER})(?P<more>.*?) iter time \(s\): ({NUMBER})"
     rf" samples/sec: ({NUMBER})"
 )
 _NAMED = re.compile(rf"([A-Za-z]\w*): ({NUMBER})")
@@ -145,17 +145,17 @@ def _throughput(line: Line, match: re.Match[str], state: State) -> Reading:
             values[f"raw/{name}"] = value
     host = _HOST.search(match["fields"])
     if host:
-        values["host_mem_share"] = float(host[1]) / 100.0
-        values["raw/swap_share"] = float(host[2]) / 100.0
+        values["host_mem_share"] = parsed(host[1]) / 100.0
+        values["raw/swap_share"] = parsed(host[2]) / 100.0
     if match["step"] is not None:
         step: int | None = int(match["step"])
-        values["raw/micro_step"] = float(match["micro"])
-        values["raw/epoch_count"] = float(match["epoch"])
+        values["raw/micro_step"] = parsed(match["micro"])
+        values["raw/epoch_count"] = parsed(match["epoch"])
         state.step = step
     else:  # counts micro steps of the epoch; the step printed just before is the better axis
         step = int(match["count"]) if state.step is None else state.step
-        values["raw/step_count"] = float(match["count"])
-        values["raw/epoch_count"] = float(match["old_epoch"])
+        values["raw/step_count"] = parsed(match["count"])
+        values["raw/epoch_count"] = parsed(match["old_epoch"])
     return reading(line, step, values, match.start())
 
 
@@ -167,11 +167,11 @@ def take_pipeline(line: Line, state: State) -> Taken | None:
     state.step, state.timed_elsewhere = int(match[1]), True
     if state.beside_megatron:
         return Taken(ignored="deepspeed progress beside Megatron's own line")
-    values = {"loss": float(match[2])}
+    values = {"loss": parsed(match[2])}
     for name, raw in _NAMED.findall(match["more"]):
-        values[f"aux_loss/{name}"] = float(raw)
-    values["step_time_s"] = float(match[4])
-    values["samples_per_s"] = float(match[5])
+        values[f"aux_loss/{name}"] = parsed(raw)
+    values["step_time_s"] = parsed(match[4])
+    values["samples_per_s"] = parsed(match[5])
     return Taken(readings=[reading(line, state.step, values)])
 
 
@@ -184,7 +184,7 @@ def take_timers(line: Line, state: State) -> Taken | None:
     micro = any(name.endswith("_microstep") for name, _ in pairs)
     values: dict[str, float] = {}
     for name, raw in pairs:
-        values[_CANONICAL_TIMERS.get(name, f"raw/{name}_s")] = float(raw) / 1000.0
+        values[_CANONICAL_TIMERS.get(name, f"raw/{name}_s")] = parsed(raw) / 1000.0
     parts = [values.get(f"{part}_time_s") for part in ("forward", "backward", "optimizer")]
     whole = [part for part in parts if part is not None]
     if len(whole) == 3 and not state.timed_elsewhere:

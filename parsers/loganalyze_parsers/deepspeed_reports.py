@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 
 from loganalyze_parsers.api import Line, Taken
-from loganalyze_parsers.deepspeed_state import State, event, reading
+from loganalyze_parsers.deepspeed_state import State, event, parsed, reading
 from loganalyze_parsers.numbers import BYTES, MAGNITUDE, NUMBER
 
 _OPERATION = re.compile(
@@ -28,11 +28,11 @@ _OPERATION = re.compile(
 _SUMMARY_HEAD = "Comm. Op"
 _SUMMARY_NAME = re.compile(r"[a-z][a-z_0-9]*$")
 _SUMMARY_ROW = re.compile(
-    rf"\s*({NUMBER}) (B|KB|MB|GB|TB)\s+(\d+)\s+({NUMBER})\s+({NUMBER})\s+({NUMBER})"
+    rf"\s*({NUMBER}) (B|KB|MB|GB|TB)\s+(\d{{1,15}})\s+({NUMBER})\s+({NUMBER})\s+({NUMBER})"
     rf"\s+({NUMBER})\s*$"
 )
 _ROW_NAMES = ("count", "total_latency_ms", "avg_latency_ms", "algbw_gbps", "busbw_gbps")
-_PROFILE = re.compile(r"Profile Summary at step (\d+)")
+_PROFILE = re.compile(r"Profile Summary at step (\d{1,15})")
 _PROFILE_ROW = re.compile(
     rf"(?P<label>[A-Za-z][\w /()=*+,.%-]*?):\s+(?P<value>{NUMBER})\s*"
     r"(?P<unit>[KMGTP]?(?:FLOPS|MACs|B)?|us|ms|s)?\s*$"
@@ -84,7 +84,7 @@ class Reports:
             return Taken(ignored="head of a report")
         place = f"raw/comm/{self._operation}/{match[1]}{match[2]}"
         values = {
-            f"{place}/{name}": float(raw)
+            f"{place}/{name}": parsed(raw)
             for name, raw in zip(_ROW_NAMES, match.groups()[2:], strict=True)
         }
         return Taken(readings=[reading(line, state.step, values)])
@@ -103,7 +103,7 @@ class Reports:
         factor = _SECONDS.get(unit) or MAGNITUDE.get(unit[:1], 1.0)
         name = re.sub(r"\W+", "_", match["label"].lower()).strip("_")
         suffix = "_s" if unit in _SECONDS else ""
-        values = {f"raw/profiler/{name}{suffix}": float(match["value"].replace(",", "")) * factor}
+        values = {f"raw/profiler/{name}{suffix}": parsed(match["value"].replace(",", "")) * factor}
         return Taken(readings=[reading(line, self._step, values)])
 
 
@@ -113,10 +113,10 @@ def _operation(line: Line, state: State) -> Taken | None:
         return None
     place = f"raw/comm/{match[1]}"
     values = {
-        f"{place}/time_s": float(match[2]) / 1000.0,
+        f"{place}/time_s": parsed(match[2]) / 1000.0,
         # the logger divides by 1024 (utils/comms_logging.py: convert_size)
-        f"{place}/bytes": float(match[3]) * BYTES.get(match[4].lower().replace("b", "ib", 1), 1.0),
-        f"{place}/algbw_gbps": float(match[5]),
-        f"{place}/busbw_gbps": float(match[6]),
+        f"{place}/bytes": parsed(match[3]) * BYTES.get(match[4].lower().replace("b", "ib", 1), 1.0),
+        f"{place}/algbw_gbps": parsed(match[5]),
+        f"{place}/busbw_gbps": parsed(match[6]),
     }
     return Taken(readings=[reading(line, state.step, values)])

@@ -15,17 +15,17 @@ from __future__ import annotations
 import re
 
 from loganalyze_parsers.api import Line, Taken
-from loganalyze_parsers.deepspeed_state import Overflow, State, event, rank_of, wall_of
+from loganalyze_parsers.deepspeed_state import Overflow, State, event, parsed, rank_of, wall_of
 from loganalyze_parsers.numbers import NUMBER, number
 from loganalyze_parsers.tqdm_bar import find_bars
 
 _OVERFLOW = re.compile(
-    r"(?:OVERFLOW! Rank (?P<rank>-?\d+) Skipping step\.|Overflow detected\. Skipping step\."
+    r"(?:OVERFLOW! Rank (?P<rank>-?\d{1,6}) Skipping step\.|Overflow detected\. Skipping step\."
     r"|fp16 dynamic loss scale overflow! Skipping step\.)"
     rf"(?: Attempted loss scale: (?P<old>{NUMBER}), (?:reducing to (?P<new>{NUMBER})"
     r"|but hysteresis is (?P<hysteresis>\d+)))?"
 )
-_ITERATION = re.compile(r"Grad overflow on iteration (\d+)")
+_ITERATION = re.compile(r"Grad overflow on iteration (\d{1,15})")
 _REDUCING = re.compile(rf"Reducing dynamic loss scale from (?P<old>{NUMBER}) to (?P<new>{NUMBER})")
 _GROWING = re.compile(rf"Increasing dynamic loss scale from (?P<old>{NUMBER}) to (?P<new>{NUMBER})")
 _COPY = "overflow told by every rank"
@@ -45,7 +45,7 @@ def take_scale(line: Line, state: State) -> Taken | None:
         return _overflow(line, match, state)
     match = _REDUCING.search(text)
     if match is not None:
-        return _fused(line, (float(match["old"]), float(match["new"])), state)
+        return _fused(line, (parsed(match["old"]), parsed(match["new"])), state)
     match = _ITERATION.search(text)
     if match is not None:
         state.overflow_iteration = int(match[1])
@@ -71,7 +71,7 @@ def _overflow(line: Line, match: re.Match[str], state: State) -> Taken:
     step = bars[-1].done if bars else state.step
     detail: dict[str, float | None] = {"old_scale": old, "new_scale": new}
     if match["hysteresis"] is not None:
-        detail["hysteresis"] = float(match["hysteresis"])
+        detail["hysteresis"] = parsed(match["hysteresis"])
     return Taken(events=[event(line, "overflow", step, **detail)])
 
 
@@ -98,7 +98,7 @@ def _same(before: Overflow, now: Overflow, iteration: int | None) -> bool:
 
 
 def _growth(line: Line, match: re.Match[str], state: State) -> Taken:
-    key = (state.step, float(match["old"]), float(match["new"]))
+    key = (state.step, parsed(match["old"]), parsed(match["new"]))
     if key == state.growth_seen:
         return Taken(ignored="loss scaler talk")
     state.growth_seen = key

@@ -13,7 +13,7 @@ from loganalyze_parsers.prefixes import wall_seconds
 GIB = 1024.0**3  # DeepSpeed prints "GB" and divides by 1024 three times (runtime/utils.py)
 
 _STAMP = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})\]")
-_RANK = re.compile(r"\[Rank (-?\d+)\]|\brank[=:](\d+)\b|OVERFLOW! Rank (\d+)")
+_RANK = re.compile(r"\[Rank (-?\d{1,6})\]|\brank[=:](\d{1,6})\b|OVERFLOW! Rank (\d{1,6})")
 
 
 @dataclass(slots=True)
@@ -57,6 +57,11 @@ class State:
     overflow_rank: int | None = None
     growth_seen: tuple[int | None, float, float] | None = None
     checkpoint_seen: str = ""
+
+
+def parsed(text: str) -> float:
+    """What float() makes of a NUMBER, whose thousands commas float() does not know."""
+    return float(text.replace(",", ""))
 
 
 def rank_of(line: Line, text: str) -> int | None:

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Literal
 
-from loganalyze_parsers.numbers import number
+from loganalyze_parsers.numbers import number, whole
 from loganalyze_parsers.tqdm_bar import clock_seconds
 
 Kind = Literal["train", "eval", "summary", "progress", ""]
@@ -168,7 +168,7 @@ def step_of(pairs: Mapping[str, object]) -> int | None:
     for key in (*STEP_KEYS, "episode") if "objective/kl" in pairs else STEP_KEYS:
         if key in pairs:
             text = str(pairs[key]).strip("'\"").split("/")[0]
-            return int(text) if text.isdigit() else None
+            return whole(number(text))
     return None
 
 

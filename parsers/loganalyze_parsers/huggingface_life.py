@@ -19,7 +19,7 @@ from loganalyze.model import Event
 from loganalyze_parsers.api import Line, Taken
 from loganalyze_parsers.huggingface_keys import number_of
 from loganalyze_parsers.huggingface_steps import StepClock
-from loganalyze_parsers.numbers import NUMBER
+from loganalyze_parsers.numbers import NUMBER, whole
 from loganalyze_parsers.tqdm_bar import clock_seconds
 
 LIFE_MARKERS = (
@@ -49,14 +49,14 @@ _SETTINGS: Mapping[str, str] = {
     "Data Parallel GPUs": "data_parallel_size",
     "Num GPUs used": "num_gpus",
 }
-_LOGGING_STEPS = re.compile(r"\blogging_steps['\"]?\s*[=:]\s*(\d+)(?![\d.])")
+_LOGGING_STEPS = re.compile(r"\blogging_steps['\"]?\s*[=:]\s*(\d{1,15})(?![\d.])")
 _METRIC = re.compile(r"([a-z]\w*(?:/\w+)*)\s+=\s+(\S.*)$")
-_CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+_CHECKPOINT = re.compile(r"checkpoint-(\d{1,15})")
 _SAVING = re.compile(r"Saving model checkpoint to (\S+)")
 _LOADING = re.compile(
     r"(?:Resuming training from checkpoint|Loading model from|Resuming from checkpoint)"
     r"(?: (?:at|with))? *:? *(\S*)|skip to saved global_step"
-    r"|Continuing training from global step (\d+)"
+    r"|Continuing training from global step (\d{1,15})"
 )
 #: The tokenizer is written last (Trainer._save).
 _SAVED_LAST = ("Special tokens file saved in", "tokenizer config file saved in")
@@ -172,7 +172,7 @@ class Life:
         self._sizes.update(new)
         total = self._sizes.get("max_steps")
         if total is not None and "num_gpus" not in new:
-            self._clock.begin(int(total), steps_per_epoch(self._sizes))
+            self._clock.begin(whole(total), steps_per_epoch(self._sizes))
 
     def _checkpoint(self, line: Line) -> Taken | None:
         text = line.text

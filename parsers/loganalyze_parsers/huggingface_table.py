@@ -21,7 +21,7 @@ import re
 from loganalyze.model import Reading
 from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.huggingface_keys import plain_key, reveal_hidden_nan, values_of
-from loganalyze_parsers.numbers import number
+from loganalyze_parsers.numbers import number, whole
 
 _HEAD = "head of a table"
 _NAMES = {
@@ -75,14 +75,14 @@ class TableReader:
         if len(cells) < 2 or len(cells) > len(self._columns):
             return None
         pairs = dict(zip(map(_name, self._columns), cells, strict=False))
-        step = number(pairs.get("step", ""))
+        step = whole(number(pairs.get("step", "")))
         if step is None and number(pairs.get("epoch", "")) is None:
             return None
         values = values_of(pairs)
         reveal_hidden_nan(values, self._last_loss)
         self._last_loss = number(pairs.get("loss", ""))
         reading = Reading(
-            step=None if step is None else int(step), ref=line.ref, values=values,
+            step=step, ref=line.ref, values=values,
             rank=line.rank, wall_s=line.wall_s,
         )  # fmt: skip
         return Taken(readings=[reading]) if values else None

@@ -40,6 +40,17 @@ def number(text: str) -> float | None:
     return math.nan if text.lower() in ("-nan", "+nan", "nan") else None
 
 
+def whole(value: float | None) -> int | None:
+    """The integer that a number is; None for a fraction, NaN, or more than a double holds.
+
+    >>> whole(12.0), whole(1.5), whole(float("nan")), whole(1e30)
+    (12, None, None, None)
+    """
+    if value is None or not abs(value) < 2.0**53 or value != int(value):
+        return None
+    return int(value)
+
+
 def leading_number(text: str) -> tuple[float, str] | None:
     """The number at the start of `text` and what follows it, e.g. a unit; None without one.
 

@@ -26,6 +26,7 @@ from loganalyze.model import Account, Batch, LineRef, Problem, Reading
 from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.blocks import line_bounds, open_bytes, read_blocks
 from loganalyze_parsers.frames import readings_frame
+from loganalyze_parsers.numbers import whole
 
 _ROW = re.compile(rb'\s*\{\s*"index":\s*\d+,\s*"data":.*"create_time":\s*"')
 #: Part of a name -> metric, the first that fits.
@@ -86,9 +87,11 @@ def parse(path: Path, source: int) -> Iterator[Batch]:
 def _reading(raw: bytes, ref: LineRef, metric: str, before: Reading | None) -> Reading | None:
     try:
         row = json.loads(raw)
-        step, value = int(row["index"]), float(row["data"])
+        step, value = whole(float(row["index"])), float(row["data"])
         wall_s = datetime.fromisoformat(row["create_time"]).timestamp()
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError):
+        return None
+    if step is None:
         return None
     values = {metric: value}
     timed = metric != "val_loss"  # evaluations are no steps

@@ -28,7 +28,7 @@ MARKERS = ("it/s", "s/it")
 _CLOCK = r"(?:\d+ days?, )?\d+(?::\d\d){1,2}|\?"
 _BAR = re.compile(
     r"(?P<label>[^|\r\n\]}]{0,80}?)(?P<percent>\d{1,3})%\|[^|\r\n]*\|\s*"
-    r"(?P<done>\d+)/(?P<total>\d+)\s*"
+    r"(?P<done>\d{1,15})/(?P<total>\d{1,15})\s*"
     rf"\[(?P<elapsed>{_CLOCK})<(?P<left>{_CLOCK}),\s*(?P<rate>[\d.]+|\?)\s*(?P<unit>it/s|s/it)"
     r"(?:,\s*(?P<postfix>[^\]\r\n]*))?\]"
 )
@@ -66,7 +66,7 @@ def clock_seconds(text: str) -> float | None:
     (93784.0, 173901.0, None)
     """
     text = text.strip()
-    match = re.fullmatch(r"(?:(\d+) days?, )?(\d+(?::\d\d){1,2}(?:\.\d+)?)", text)
+    match = re.fullmatch(r"(?:(\d{1,15}) days?, )?(\d+(?::\d\d){1,2}(?:\.\d+)?)", text)
     if match:
         seconds = 0.0
         for part in match[2].split(":"):
