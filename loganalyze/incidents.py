@@ -1,0 +1,159 @@
+"""Joins findings of one story into incidents: near in time, of one segment, by a known mechanism."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from loganalyze.config import kinds
+from loganalyze.knowledge import gravity, mechanisms
+from loganalyze.model import SEVERITIES, Finding, RunLog, Severity, severity_rank
+
+#: Log lines between two findings of one kind that are still one story.
+_SAME_KIND_LINES = 50
+#: Kinds that tell about the log or the set-up, not of anything that happened.
+_STANDING = frozenset({"config_audit", "metrics_missing", "unread_input", "data_exhausted"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """Findings of one incident in order of time, and what is known of it as a whole."""
+
+    findings: tuple[Finding, ...]
+    kind: str  # the gravest kind: it names the story and chooses the tree
+    severity: Severity
+    first: int | None
+    last: int | None
+    recovered: bool | None
+    cost_steps: int | None
+    cost_seconds: float | None
+
+    @property
+    def first_mover(self) -> Finding:
+        """The finding that moved first."""
+        return self.findings[0]
+
+    @property
+    def main(self) -> Finding:
+        """The gravest finding of the story's kind."""
+        own = [f for f in self.findings if f.kind == self.kind]
+        return max(own, key=lambda f: severity_rank(f.severity))
+
+
+def stories(run: RunLog, findings: Sequence[Finding]) -> tuple[Story, ...]:
+    """Stories with at least one warning, gravest first; what stands alone as a note is left out."""
+    moving = [f for f in findings if f.kind not in _STANDING]
+    groups = _joined(moving, run.meta.log_interval)
+    standing = [[f] for f in findings if f.kind in _STANDING]
+    told = [_story(run, group) for group in [*groups, *standing]]
+    kept = [story for story in told if story.severity != "info"]
+    return tuple(sorted(kept, key=_order))
+
+
+def _order(story: Story) -> tuple[int, int, int]:
+    first = -1 if story.first is None else story.first
+    return (-severity_rank(story.severity), _gravity(story.kind), first)
+
+
+def _gravity(kind: str) -> int:
+    return gravity().index(kind) if kind in gravity() else len(gravity())
+
+
+def _joined(findings: Sequence[Finding], interval: int) -> list[list[Finding]]:
+    """Connected groups of findings (small numbers: every pair is looked at)."""
+    parent = list(range(len(findings)))
+
+    def root(index: int) -> int:
+        while parent[index] != index:
+            index = parent[index]
+        return index
+
+    for a in range(len(findings)):
+        for b in range(a + 1, len(findings)):
+            if _belong(findings[a], findings[b], interval):
+                parent[root(b)] = root(a)
+    groups: dict[int, list[Finding]] = {}
+    for index, item in enumerate(findings):
+        groups.setdefault(root(index), []).append(item)
+    return [sorted(group, key=_time) for group in groups.values()]
+
+
+def _time(item: Finding) -> tuple[float, int, str]:
+    """Earlier first; of equal steps the gradient before the loss before the end of the run."""
+    step = float("inf") if item.step_first is None else float(item.step_first)
+    early = {"gradient": 0, "loss": 1, "memory": 1}.get(_family(item.kind), 2)
+    return (step, early, item.id)
+
+
+def _family(kind: str) -> str:
+    return kinds()[kind].family if kind in kinds() else ""
+
+
+def _belong(one: Finding, other: Finding, interval: int) -> bool:
+    early, late = sorted((one, other), key=_time)
+    if (early.segment or 0) != (late.segment or 0) and _family(late.kind) != "life":
+        return False
+    if early.kind == late.kind and early.rank == late.rank:
+        return _near(early, late, _SAME_KIND_LINES, interval)
+    return any(
+        {early.kind, late.kind} <= m.first | m.then
+        and (early.kind in m.first or late.kind in m.first)
+        and _near(early, late, m.lag, interval)
+        for m in mechanisms()
+    )
+
+
+def _near(early: Finding, late: Finding, lag: int, interval: int) -> bool:
+    if lag < 0 or early.step_first is None or late.step_first is None:
+        return True
+    end = early.step_first if early.step_last is None else early.step_last
+    return late.step_first - end <= max(lag, 1) * interval
+
+
+def _story(run: RunLog, group: list[Finding]) -> Story:
+    worst = max(group, key=lambda f: severity_rank(f.severity))
+    grave = [f for f in group if f.severity == worst.severity]
+    kind = min((f.kind for f in grave), key=_gravity)
+    firsts = [f.step_first for f in group if f.step_first is not None]
+    lasts = [f.step_last for f in group if f.step_last is not None]
+    first, last = min(firsts, default=None), max(lasts, default=None)
+    return Story(
+        findings=tuple(group),
+        kind=kind,
+        severity=SEVERITIES[severity_rank(worst.severity)],
+        first=first,
+        last=last,
+        recovered=_recovered(group),
+        cost_steps=_cost_steps(group, first, last),
+        cost_seconds=_cost_seconds(run, first, last, group),
+    )
+
+
+def _recovered(group: Sequence[Finding]) -> bool | None:
+    said = [f.statistics.get("recovered") for f in group if "recovered" in f.statistics]
+    return None if not said else all(bool(value) and value != "no" for value in said)
+
+
+def _cost_steps(group: Sequence[Finding], first: int | None, last: int | None) -> int | None:
+    said = [f.statistics.get("cost_steps") for f in group]
+    numbers = [int(value) for value in said if isinstance(value, int | float)]
+    if numbers:
+        return max(numbers)
+    return None if first is None or last is None else last - first + 1
+
+
+def _cost_seconds(
+    run: RunLog, first: int | None, last: int | None, group: Sequence[Finding]
+) -> float | None:
+    """Step times of the incident's steps, summed over the logged ones times the interval."""
+    if "step_time_s" not in run.readings.columns or first is None or last is None:
+        return None
+    rows = run.readings.filter(
+        pl.col("step").is_between(first, last) & (pl.col("segment") == (group[0].segment or 0))
+    )
+    times = rows["step_time_s"].drop_nulls().to_numpy()
+    times = times[np.isfinite(times)]
+    return float(times.sum()) * run.meta.log_interval if len(times) else None

@@ -1,0 +1,118 @@
+"""The troubleshooting trees of tree/*.toml as frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from loganalyze.config import load_data, load_folder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A check as a cause uses it. weight: log-odds it adds when supported (half of it is taken
+    off when ruled out). decisive: if supported, the cause may be called near certain."""
+
+    check: str
+    weight: float = 1.0
+    decisive: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CauseRule:
+    """One possible cause of a symptom. seeds: entries of the seed documents that name it."""
+
+    id: str
+    prior: float
+    confirm: tuple[Rule, ...]
+    exclude: tuple[Rule, ...]
+    title: Mapping[str, str]
+    remedy: Mapping[str, tuple[str, ...]]
+    log_next: Mapping[str, tuple[str, ...]]
+    source: str
+    seeds: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Symptom:
+    """A tree: the finding kinds it explains, and their causes in the order of their priors."""
+
+    name: str
+    kinds: tuple[str, ...]
+    title: Mapping[str, str]
+    causes: tuple[CauseRule, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mechanism:
+    """One thing leads to another: kinds, and after how many log intervals at the latest."""
+
+    first: frozenset[str]
+    then: frozenset[str]
+    lag: int
+
+
+@cache
+def symptoms() -> tuple[Symptom, ...]:
+    """All trees, by file name."""
+    return tuple(_symptom(entry) for entry in load_folder("tree"))
+
+
+@cache
+def tree_of(kind: str) -> Symptom | None:
+    """The tree that explains a finding kind; None if there is none."""
+    return next((symptom for symptom in symptoms() if kind in symptom.kinds), None)
+
+
+@cache
+def mechanisms() -> tuple[Mechanism, ...]:
+    """What may lead to what; the order in which kinds move is the order of the file."""
+    return tuple(
+        Mechanism(first=frozenset(e["first"]), then=frozenset(e["then"]), lag=e["lag"])
+        for e in load_data("mechanisms.toml")["mechanism"]
+    )
+
+
+@cache
+def gravity() -> tuple[str, ...]:
+    """Finding kinds from the one that names a story to the one that only accompanies it."""
+    return tuple(load_data("mechanisms.toml")["gravity"])
+
+
+def seed_table() -> Iterable[tuple[str, str, str]]:
+    """Seed entry, symptom, cause id: a row for every entry that a cause cites, sorted."""
+    return sorted(
+        (seed, symptom.name, cause.id)
+        for symptom in symptoms()
+        for cause in symptom.causes
+        for seed in cause.seeds
+    )
+
+
+def _symptom(entry: Mapping[str, Any]) -> Symptom:
+    return Symptom(
+        name=entry["symptom"],
+        kinds=tuple(entry["kinds"]),
+        title=entry["title"],
+        causes=tuple(_cause(cause) for cause in entry["cause"]),
+    )
+
+
+def _cause(entry: Mapping[str, Any]) -> CauseRule:
+    return CauseRule(
+        id=entry["id"],
+        prior=entry["prior"],
+        confirm=tuple(Rule(**rule) for rule in entry.get("confirm", ())),
+        exclude=tuple(Rule(**rule) for rule in entry.get("exclude", ())),
+        title=entry["title"],
+        remedy=_lists(entry["remedy"]),
+        log_next=_lists(entry.get("log_next", {"en": [], "zh": []})),
+        source=entry["source"],
+        seeds=tuple(entry.get("seeds", ())),
+    )
+
+
+def _lists(entry: Mapping[str, Any]) -> Mapping[str, tuple[str, ...]]:
+    return {lang: (text,) if isinstance(text, str) else tuple(text) for lang, text in entry.items()}
