@@ -16,6 +16,7 @@ from loganalyze.report.curves import Chart, Curve
 from loganalyze.report.model import PANELS, RunView
 from loganalyze.report.pack import Packer, squeezed
 from loganalyze.report.wording import both, kind_title, metric_label
+from loganalyze.tracks import IntArray
 
 KNOTS = 400  # per segment: steps with their wall time and token count, to change the axis
 MOST_EVENTS = 300
@@ -61,10 +62,16 @@ def page_data(run: RunView, drawn: tuple[Chart, ...]) -> tuple[Json, str]:
         "segments": [_segment(segment) for segment in frame.meta.segments],
         "axes": _axes(run, packer),
         "events": _events(frame.events),
+        "columns": FINDING_COLUMNS,
+        "titles": {kind: list(kind_title(kind)) for kind in _kinds(run)},
         "findings": [_finding(f) for f in run.findings.values() if f.step_first is not None],
         "charts": [_chart(chart, packer) for chart in drawn],
     }
     return facts, packer.text()
+
+
+def _kinds(run: RunView) -> list[str]:
+    return sorted({finding.kind for finding in run.findings.values()})
 
 
 def _segment(segment: Segment) -> Json:
@@ -72,11 +79,13 @@ def _segment(segment: Segment) -> Json:
             "relation": segment.relation, "superseded": segment.superseded_steps}  # fmt: skip
 
 
-def _finding(finding: Finding) -> Json:
-    title = kind_title(finding.kind)
-    return {"id": finding.id, "metric": finding.metric, "severity": finding.severity,
-            "first": finding.step_first, "last": finding.step_last, "peak": finding.step_peak,
-            "segment": finding.segment, "title": [title.en, title.zh]}  # fmt: skip
+#: A finding is a row of these on the page.
+FINDING_COLUMNS = ("id", "kind", "metric", "severity", "first", "last", "peak", "segment")
+
+
+def _finding(finding: Finding) -> list[object]:
+    span = (finding.step_first, finding.step_last, finding.step_peak)
+    return [finding.id, finding.kind, finding.metric, finding.severity, *span, finding.segment]
 
 
 def _chart(chart: Chart, packer: Packer) -> Json:
@@ -104,10 +113,15 @@ def _curve(curve: Curve, packer: Packer) -> Json:
         "y": packer.values(curve.values),
         "total": curve.total,
         "gaps": curve.gaps.tolist(),
-        "raw": [list(pair) for pair in curve.raw] if len(curve.steps) < curve.total else "all",
+        "raw": packer.steps(_ends(curve)) if len(curve.steps) < curve.total else "all",
         "sx": packer.steps(curve.smooth_at),
         "smooth": {str(window): packer.values(means) for window, means in curve.smooth.items()},
     }
+
+
+def _ends(curve: Curve) -> IntArray:
+    """Both ends of each raw range, one after the other."""
+    return np.array(curve.raw, dtype=np.int64).reshape(-1)
 
 
 def _axes(run: RunView, packer: Packer) -> Json:

@@ -14,7 +14,7 @@ from loganalyze import config
 from loganalyze.model import Report
 from loganalyze.report import numbers, page, story
 from loganalyze.report.charts import page_data, plotly_hash, plotly_packed, script_hash
-from loganalyze.report.curves import PAGE_POINTS, charts
+from loganalyze.report.curves import charts, page_points
 from loganalyze.report.model import views
 from loganalyze.report.story import Files
 from loganalyze.report.wording import Both, Param, both, plain
@@ -38,7 +38,7 @@ _FOR_SCRIPTS = "js_"
 def render_html(report: Report, lang: str, *, files: Files | None = None) -> str:
     """One page that needs nothing else: no request leaves it, no text of a log runs in it."""
     runs = views(report.diagnoses)
-    share = PAGE_POINTS // max(1, len(runs))
+    share = page_points(runs) // max(1, len(runs))
     pages, data = [], []
     for run in runs:
         drawn = charts(run, share)
@@ -133,9 +133,7 @@ def _pair(text: Both | str) -> Markup:
         return escape(_shown(text))
     if text.same:
         return escape(_shown(text.en))
-    return Markup("<span lang=en>{}</span><span lang=zh>{}</span>").format(
-        _shown(text.en), _shown(text.zh)
-    )
+    return Markup("<i lang=en>{}</i><i lang=zh>{}</i>").format(_shown(text.en), _shown(text.zh))
 
 
 def _cleaned(value: Any) -> Any:

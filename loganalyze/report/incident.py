@@ -17,7 +17,8 @@ from loganalyze.report.story import Files
 from loganalyze.report.svg import Shade, chart
 from loganalyze.report.wording import Both, both, cause_text, kind_title, metric_label
 
-MOST_CARDS, MOST_IN_CARD, MOST_TIMELINE, CHARTS_IN_CARD = 40, 12, 14, 3
+MOST_CARDS, MOST_IN_CARD, MOST_TIMELINE, CHARTS_IN_CARD = 24, 12, 14, 3
+FULL_CARDS = 6  # with drawings, time line and all evidence; later ones only with their core
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +120,8 @@ def _card(
     members = run.members(incident)
     mover = run.mover(incident)
     missing = missing_of(incident)
+    full = number <= FULL_CARDS
+    shown = members[: MOST_IN_CARD if full else 1]
     lead = kind_title(mover.kind) if mover is not None and mover.kind != incident.kind else None
     return IncidentCard(
         incident=incident,
@@ -130,14 +133,13 @@ def _card(
         outcome=story.outcome(incident),
         cost=story.cost(incident),
         why=story.why(incident),
-        charts=_charts(incident, members, drawn) if number <= 12 else (),
-        timeline=_timeline(run, incident, quoter, prefix),
+        charts=_charts(incident, members, drawn) if full else (),
+        timeline=_timeline(run, incident, quoter, prefix) if full else (),
         findings=tuple(
-            finding_block(run, f, quoter, prefix, first=f.id == incident.first_mover)
-            for f in members[:MOST_IN_CARD]
+            finding_block(run, f, quoter, prefix, first=f.id == incident.first_mover) for f in shown
         ),
-        more=max(0, len(members) - MOST_IN_CARD),
-        causes=_causes(incident, quoter),
+        more=len(members) - len(shown),
+        causes=_causes(incident, quoter, checks=full),
         do=story.remedies(incident),
         log_next=story.log_next(incident),
         settle=both(incident.settle) if incident.settle else None,
@@ -171,7 +173,7 @@ def _observation(evidence: Evidence, quoter: Quoter) -> Observation:
     )
 
 
-def _causes(incident: Incident, quoter: Quoter) -> tuple[CauseView, ...]:
+def _causes(incident: Incident, quoter: Quoter, *, checks: bool) -> tuple[CauseView, ...]:
     return tuple(
         CauseView(
             verdict=cause.verdict,
@@ -184,7 +186,7 @@ def _causes(incident: Incident, quoter: Quoter) -> tuple[CauseView, ...]:
                     missing=story.missing_words(check.missing) if check.missing else None,
                     observations=tuple(_observation(e, quoter) for e in check.evidence[:3]),
                 )
-                for check in cause.checks
+                for check in (cause.checks if checks else ())
             ),
         )
         for cause in ordered_causes(incident)

@@ -25,7 +25,7 @@ from loganalyze.report.svg import Shade, chart
 from loganalyze.report.text import skip_reason
 from loganalyze.report.wording import Both, metric_label, name_of
 
-MOST_BLOCKS = 60  # findings shown with their evidence; more are rows of the list
+MOST_BLOCKS = 16  # findings shown with their evidence; more are rows of the list
 MOST_CONFIG = 300
 
 
@@ -34,10 +34,10 @@ class ChartView:
     """A chart of a panel: static drawing, and how much of the log it shows."""
 
     chart: Chart
+    index: int  # of the chart in the page's data
     label: Both
     svg: Markup | None
     complete: bool
-    every: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ def run_page(run: RunView, drawn: tuple[Chart, ...], files: Files) -> RunPage:
     shown = {block.finding.id for card in incident_cards for block in card.findings}
     shown |= {block.finding.id for block in loose}
     head = run.headline
-    made = tuple(_chart_view(run, item) for item in drawn)
+    made = tuple(_chart_view(run, item, index) for index, item in enumerate(drawn))
     return RunPage(
         run=run,
         prefix=prefix,
@@ -143,25 +143,30 @@ def restarts(run: RunView) -> list[int]:
     return [s.first for s in run.diagnosis.run.meta.segments if s.relation != "start"][:40]
 
 
-def _chart_view(run: RunView, item: Chart, size: tuple[int, int] = (440, 180)) -> ChartView:
-    name = item.metric.name
-    drawing = chart(item.curves, item.metric.unit, shades=shades(run, name),
-                    restarts=restarts(run), size=size)  # fmt: skip
-    complete = item.shown >= item.total
-    return ChartView(chart=item, label=metric_label(name), svg=drawing, complete=complete,
-                     every=max(1, round(item.total / max(1, item.shown))))  # fmt: skip
+def _chart_view(run: RunView, item: Chart, index: int) -> ChartView:
+    return _drawn(run, item, index, shades(run, item.metric.name), (440, 180))
 
 
 def _hero(run: RunView, drawn: tuple[Chart, ...]) -> ChartView | None:
     """The loss (else the first metric with a chart), with every incident shaded."""
-    named = {item.metric.name: item for item in drawn}
-    item = named.get("loss") or named.get("reward") or next(iter(drawn), None)
-    if item is None:
+    names = [item.metric.name for item in drawn]
+    if not names:
         return None
-    drawing = chart(item.curves, item.metric.unit, shades=shades(run, None),
-                    restarts=restarts(run), size=(720, 270))  # fmt: skip
-    return ChartView(chart=item, label=metric_label(item.metric.name), svg=drawing,
-                     complete=item.shown >= item.total, every=1)  # fmt: skip
+    index = next((names.index(name) for name in ("loss", "reward") if name in names), 0)
+    return _drawn(run, drawn[index], index, shades(run, None), (720, 270))
+
+
+def _drawn(
+    run: RunView, item: Chart, index: int, shaded: tuple[Shade, ...], size: tuple[int, int]
+) -> ChartView:
+    name, unit = item.metric.name, item.metric.unit
+    return ChartView(
+        chart=item,
+        index=index,
+        label=metric_label(name),
+        svg=chart(item.curves, unit, shades=shaded, restarts=restarts(run), size=size),
+        complete=item.shown >= item.total,
+    )
 
 
 def _panels(run: RunView, made: tuple[ChartView, ...]) -> tuple[Panel, ...]:

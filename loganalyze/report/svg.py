@@ -14,7 +14,7 @@ from loganalyze.report.curves import Curve
 from loganalyze.tracks import FloatArray, IntArray
 
 LEFT, RIGHT, TOP, BOTTOM = 64, 10, 10, 22
-COLUMNS = 150  # buckets of a curve
+COLUMNS = 110  # buckets of a curve
 MOST_CURVES = 8
 LONG_SHADE = 0.35  # share of the width
 MOST_MARKS = 40
@@ -160,7 +160,7 @@ def _path(frame: Frame, curve: Curve, steps: IntArray, values: FloatArray, extra
         if not np.isfinite(y):
             pen = "M"
             continue
-        commands.append(f"{pen}{x:.1f} {y:.1f}")
+        commands.append(f"{pen}{x:.0f} {y:.1f}")
         pen = "M" if step in breaks else "L" if pen == "M" else " "
     shape = "".join(commands)
     rank = 0 if curve.rank is None else curve.rank % 8

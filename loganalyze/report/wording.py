@@ -90,7 +90,7 @@ def metric_label(name: str) -> Both:
     family, _, rest = name.partition("/")
     parent = config.metrics().get(f"{family}/<name>")
     if parent is not None:
-        return Both(f"{parent.en}: {rest}", f"{parent.zh}:{rest}")
+        return Both(f"{parent.en}: {rest}", f"{parent.zh}：{rest}")
     return plain(rest if family == "raw" and rest else name)
 
 

@@ -75,7 +75,7 @@ def test_text_of_nothing_says_so() -> None:
 
 
 def test_text_keeps_to_the_width(report: Report) -> None:
-    """No line but the commands to type is wider than asked for, Chinese characters counted twice."""
+    """No line but the commands to type is wider than asked for; Chinese counts twice."""
     for lang in ("en", "zh"):
         lines = render(report, "text", lang, width=80).splitlines()
         wide = [line for line in lines if display_width(line) > 80 and "loganalyze " not in line]

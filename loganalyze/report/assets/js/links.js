@@ -17,7 +17,8 @@ function around(run, first, last, metric) {
   let [low, high] = run.facts.steps;
   const side = Math.max(last - first, (high - low) / 400, 40);
   for (const curve of run.facts.charts.find((c) => c.name === metric)?.curves ?? []) {
-    const held = Array.isArray(curve.raw) && curve.raw.find(([a, b]) => a <= first && last <= b);
+    const raw = run.block ? rawOf(run, curve) : "all";
+    const held = raw !== "all" && raw.find(([a, b]) => a <= first && last <= b);
     if (held) [low, high] = held;
   }
   setRange(run, [Math.max(low, first - side), Math.min(high, last + side)], true);
@@ -56,11 +57,12 @@ function showCharts(run) {
   document.getElementById(`${run.prefix}charts`)?.scrollIntoView();
 }
 
-function goTo(id) {
+async function goTo(id) {
   const node = document.getElementById(id);
   if (!node) return;
   const run = runOf(node);
-  const name = node.dataset.finding ?? node.dataset.row;
+  await loadBlock(run);
+  const name = node.dataset.finding ?? (node.matches("tr") ? id.slice(run.prefix.length) : undefined);
   const finding = run.facts.findings.find((f) => f.id === name);
   if (finding) around(run, finding.first, finding.last ?? finding.first, finding.metric);
   reveal(node, name ? "center" : "start");
@@ -69,8 +71,9 @@ function goTo(id) {
   node.focus({ preventScroll: true });
 }
 
-function zoomIncident(node) {
+async function zoomIncident(node) {
   const run = runOf(node);
+  await loadBlock(run);
   const first = Number(node.dataset.first), last = Number(node.dataset.last || node.dataset.first);
   if (node.dataset.first !== "") around(run, first, last);
   showCharts(run);

@@ -18,7 +18,7 @@ function onChange(event) {
 
 function chartsOf(run) {
   for (const figure of run.node.querySelectorAll("figure.chart")) {
-    const facts = run.facts.charts.find((c) => c.name === figure.dataset.chart);
+    const facts = run.facts.charts[Number(figure.dataset.chart)];
     const chart = { run, figure, facts, area: figure.querySelector(".plot-area"), hero: figure.dataset.hero === "1", dirty: true, visible: false };
     figure.chart = chart;
     run.charts.push(chart);

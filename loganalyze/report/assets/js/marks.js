@@ -3,12 +3,13 @@ const SYMBOL = { critical: "octagon", warning: "triangle-up", info: "circle-open
 const LOUD = new Set(["exception", "oom", "host_oom", "comm_timeout", "comm_error", "hardware_error", "xid", "killed", "signal", "hang", "checkpoint_failed", "disk_full", "time_limit"]);
 const inert = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
+const MOST_SHADED = 80; // plotly draws each as an element of its own
 const about = (run, chart) =>
   run.facts.findings.filter((f) => (chart.hero ? f.severity !== "info" : f.metric === chart.facts.name));
 
 function shapes(run, chart) {
   const made = [];
-  for (const f of about(run, chart)) {
+  for (const f of about(run, chart).slice(0, MOST_SHADED)) {
     const segment = f.segment ?? run.facts.segments[0]?.index ?? 0;
     const x0 = place(run, segment, f.first), x1 = place(run, segment, f.last ?? f.first);
     const fill = colour(f.severity);
@@ -32,7 +33,7 @@ function findingMarks(run, chart) {
     ...hidden, role: "finding",
     x: found.map((f) => place(run, f.segment ?? 0, f.peak ?? f.first)), y: found.map(() => 0.965),
     customdata: found.map((f) => f.id),
-    text: found.map((f) => `<b>${inert(f.id)}</b> ${inert(pick(f.title))}`),
+    text: found.map((f) => `<b>${inert(f.id)}</b> ${inert(pick(run.facts.titles[f.kind]))}`),
     hovertemplate: "%{text}<extra></extra>",
     marker: { size: 10, symbol: found.map((f) => SYMBOL[f.severity]), color: found.map((f) => colour(f.severity)), line: { width: 1, color: colour("card") } },
   };

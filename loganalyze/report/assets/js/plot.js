@@ -1,11 +1,18 @@
 // Charts: drawn when they scroll into view, linked in step, raw points first.
 const NEAR = 400; // points in view up to which each is marked
 
+// Ranges of steps that hold every logged point: pairs, or "all".
+function rawOf(run, curve) {
+  if (curve.raw === "all") return "all";
+  const ends = arrayOf(run.block, curve.raw);
+  return Array.from({ length: ends.length / 2 }, (_, i) => [ends[2 * i], ends[2 * i + 1]]);
+}
+
 function curvesOf(run, facts) {
   return facts.curves.map((c) => ({
     ...c, x: arrayOf(run.block, c.x), y: arrayOf(run.block, c.y), sx: arrayOf(run.block, c.sx),
     smooth: Object.fromEntries(Object.entries(c.smooth).map(([n, slot]) => [n, arrayOf(run.block, slot)])),
-    gaps: new Set(c.gaps),
+    gaps: new Set(c.gaps), raw: rawOf(run, c),
   }));
 }
 

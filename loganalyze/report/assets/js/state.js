@@ -44,6 +44,10 @@ const runs = [...document.querySelectorAll("section.run")].map((node) => ({
   view: { axis: "steps", scale: "linear", smooth: 0, range: null },
 }));
 
+for (const { facts } of runs) {
+  facts.findings = facts.findings.map((row) => Object.fromEntries(row.map((value, i) => [facts.columns[i], value])));
+}
+
 async function loadBlock(run) {
   run.loading ??= unpacked(`block-${run.index}`).then((bytes) => { run.block = bytes; });
   return run.loading;

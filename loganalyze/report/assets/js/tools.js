@@ -86,16 +86,16 @@ function search(input) {
   box.querySelector(".none").hidden = hits > 0;
 }
 
-const stops = () => [...document.querySelectorAll(".incident, .finding, tr[data-row]")].filter((node) => node.offsetParent !== null);
+const stops = () => [...document.querySelectorAll(".incident, .finding, .findings tbody tr")].filter((node) => node.offsetParent !== null);
 
 function move(direction) {
   const all = stops(), bar = 90;
   const tops = all.map((node) => node.getBoundingClientRect().top);
-  const current = all.indexOf(document.activeElement.closest?.(".incident, .finding, tr[data-row]"));
+  const current = all.indexOf(document.activeElement.closest?.(".incident, .finding, .findings tbody tr"));
   const at = current >= 0 ? current + direction : direction > 0 ? tops.findIndex((top) => top > bar) : tops.findLastIndex((top) => top < bar - 20);
   const node = all[at];
   if (!node) return;
-  const target = node.querySelector(":scope > summary") ?? node.querySelector("a.code") ?? node;
+  const target = node.querySelector(":scope > summary") ?? node.querySelector("a") ?? node;
   target.focus({ preventScroll: true });
   node.scrollIntoView({ block: "center" });
 }
