@@ -1,4 +1,4 @@
-"""Curves with known truth for the quality benchmark: five families, spikes, healthy disturbances."""
+"""Curves with known truth for the quality benchmark: families, spikes, disturbances."""
 
 from __future__ import annotations
 

@@ -118,6 +118,7 @@ def _grown(
         onset = max(onset, skip)
         stop, recovered = _end_of_level(y, onset, base, height, level.size * level.count)
     peak = onset + int(np.argmax(y[onset : stop + 1]))
+    row = _chance_of_row(y[onset : stop + 1] - base, sigma) if level.size == 1 else 1.0
     return Excursion(
         onset=onset,
         peak=peak,
@@ -126,12 +127,7 @@ def _grown(
         height=float(y[peak] - base) if level.size == 1 else height,
         z=z,
         limit=level.limit,
-        chance=min(
-            search.chance * (level.limit / z) ** level.power,
-            _chance_of_row(y[onset : stop + 1] - base, level.sigma[first])
-            if level.size == 1
-            else 1.0,
-        ),
+        chance=min(search.chance * (level.limit / z) ** level.power, row),
         sigma=sigma,
         span=level.size * level.count,
         recovered=recovered,

@@ -22,6 +22,7 @@ WINDOW = 101
 #: The first points of a run fall too fast for that window: (points, window) of one more scale.
 EARLY = (300, 15)
 EARLY_MARGIN = 1.2
+LEAP = 0.17  # log of a leap that counts from search.z on: 20 %, less one deviation
 #: (block size, baseline in blocks) of the coarser scales; the tested mean is over four blocks.
 COARSE = ((4, 65), (32, 33))
 BLOCKS = 4
@@ -135,12 +136,15 @@ def early_level(y: Floats, search: Search) -> Level:
     z = np.where(part > three.max(axis=0), np.minimum(leap, part - middle) / sigma, 0.0)
     z[: EARLY[1]] = 0.0
     against = z > level.z
+    limit = level.limit * EARLY_MARGIN
+    great = against & (z > search.z) & (part - middle > LEAP)
+    z = np.where(great, np.maximum(z, 1.001 * limit), z)
     return replace(
         level,
         z=np.maximum(z, level.z),
         base=np.where(against, middle, level.base),
         sigma=np.where(against, sigma, level.sigma),
-        limit=level.limit * EARLY_MARGIN,
+        limit=limit,
     )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.detectors.grad_common import Norms, clip_value, norms
-from loganalyze.detectors.loss_common import loss_events
+from loganalyze.detectors.loss_common import beyond_noise, loss_events
 from loganalyze.model import Finding, Severity, Threshold
 from loganalyze.series import Floats, stretches
 from loganalyze.series_events import Excursion, excursions
@@ -29,6 +29,7 @@ def run(context: Context) -> list[Finding]:
         bursts = _bursts(context, norm)
         bursts += _beside_loss(context, norm, bursts)
         bursts += _new_level(context, norm, bursts)
+        bursts += _start(context, norm)
         found.extend(bursts)
     return found
 
@@ -92,6 +93,7 @@ def _loss_moves(context: Context, norm: Norms, first: int, last: int) -> bool:
         if curve.track.segment == norm.track.segment
         for event in events
         if np.expm1(event.height if curve.log else 0.0) >= 0.02
+        and beyond_noise(context, curve, event)
     )
 
 
@@ -167,7 +169,8 @@ def _beside_loss(context: Context, norm: Norms, known: list[Finding]) -> list[Fi
 
 def _new_level(context: Context, norm: Norms, known: list[Finding]) -> list[Finding]:
     """A norm that ends many times above its lowest level, however slowly it got there."""
-    values = np.log(norm.values[norm.skip :])
+    skip = min(norm.skip, len(norm.values) // 10)
+    values = np.log(norm.values[skip:])
     count = min(40, len(values))
     if count < 5:
         return []
@@ -183,9 +186,10 @@ def _new_level(context: Context, norm: Norms, known: list[Finding]) -> list[Find
     onset = low + int(near[-1]) + 1
     if float(shape[min(onset, count - 1) :].min()) < shape[low] + 0.3 * (end - shape[low]):
         return []
-    first = norm.skip + len(values) - count * size + min(onset, count - 1) * size
+    first = skip + len(values) - count * size + min(onset, count - 1) * size
     last = len(norm.values) - 1
-    if any(_overlaps(i, int(norm.steps[first]), int(norm.steps[last])) for i in known):
+    told = [item for item in known if item.severity != "info"]
+    if any(_overlaps(item, int(norm.steps[first]), int(norm.steps[last])) for item in told):
         return []
     worse = ratio >= context.value("grad_explosion.drift_warning")
     severity: Severity = "warning" if worse else "info"
@@ -199,6 +203,17 @@ def _new_level(context: Context, norm: Norms, known: list[Finding]) -> list[Find
 
 def _overlaps(item: Finding, first: int, last: int) -> bool:
     return (item.step_first or 0) <= last and (item.step_last or 0) >= first
+
+
+def _start(context: Context, norm: Norms) -> list[Finding]:
+    """Norms of thousands in the first steps: the weights are not what they should be."""
+    early = norm.values[: norm.skip]
+    limit = context.value("grad_explosion.absolute")
+    high = np.flatnonzero(early > limit)
+    if norm.skip < 3 or not len(high):
+        return []
+    item = _state(context, norm, 0, int(high[-1]), limit, "warning", "grad_explosion.absolute")
+    return [item]
 
 
 def _always_high(context: Context, norm: Norms) -> Finding | None:

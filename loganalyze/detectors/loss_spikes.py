@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from loganalyze.detectors.base import Context, Detector, finding, point
-from loganalyze.detectors.loss_common import Curve, loss_events
+from loganalyze.detectors.loss_common import Curve, beyond_noise, loss_events
 from loganalyze.model import Finding, Severity, Threshold
 from loganalyze.series_events import Excursion
 
+HABIT = 5  # short notes of one track; more are told as one
 MOST = 30  # findings of one track; the strongest are kept
 
 
@@ -51,8 +52,53 @@ def run(context: Context) -> list[Finding]:
         major = [s for s in spikes if is_major(context, curve, s)]
         made = [_finding(context, curve, spike, major) for spike in spikes]
         kept = [item for item in made if item is not None]
-        found.extend(_strongest(kept))
+        found.extend(_strongest(_without_habit(kept)))
+        found.extend(_start(context, curve))
     return found
+
+
+def _without_habit(found: list[Finding]) -> list[Finding]:
+    """Outliers of single batches that come again and again are a habit of the data, told once.
+
+    Of more than HABIT short notes the largest is kept, with how many there are.
+    """
+    notes = [
+        item for item in found
+        if item.severity == "info" and int(item.statistics["length_points"] or 0) <= 3
+    ]  # fmt: skip
+    if len(notes) <= HABIT:
+        return found
+    largest = max(notes, key=lambda item: float(item.statistics["rise_nat"] or 0.0))
+    told = replace(largest, statistics={**largest.statistics, "similar": len(notes)})
+    return [item for item in found if item not in notes] + [told]
+
+
+def _start(context: Context, curve: Curve) -> list[Finding]:
+    """A note on a leap in the burst at the start: usual, but the first update was too large."""
+    early = curve.values[: curve.skip]
+    if len(early) < 3 or not curve.log:
+        return []
+    at = 1 + int(np.argmax(early[1:]))
+    rise, ratio = float(early[at] - early[0]), float(early[at] / early[0])
+    rule = context.thresholds["loss_spike.rise_major"]
+    if ratio < 1.0 + rule.value or rise < context.value("loss_spike.nat_critical"):
+        return []
+    return [
+        finding(
+            "loss_spike",
+            "info",
+            track=curve.track,
+            first=int(curve.steps[1]),
+            last=int(curve.steps[at]),
+            peak=int(curve.steps[at]),
+            statistics={"base": float(early[0]), "rise_nat": rise, "ratio": ratio},
+            threshold=rule,
+            evidence=(
+                point(context, curve.track, int(curve.at[0]), "loss_before", unit="nat"),
+                point(context, curve.track, int(curve.at[at]), "loss_peak", unit="nat"),
+            ),
+        )
+    ]
 
 
 def _strongest(found: list[Finding]) -> list[Finding]:
@@ -68,19 +114,8 @@ def is_major(context: Context, curve: Curve, spike: Spike) -> bool:
     return (
         spike.ratio > 1.0 + context.value("loss_spike.rise_major")
         and spike.rise >= context.value("loss_spike.nat_warning")
-        and _beyond_noise(context, curve, spike)
+        and beyond_noise(context, curve, spike.event)
     )
-
-
-def _beyond_noise(context: Context, curve: Curve, spike: Spike) -> bool:
-    """Whether noise of this run would not reach it, not once in a thousand such runs."""
-    event = spike.event
-    least = "loss_spike.z_warning" if event.span == 1 else "loss_spike.z_coarse"
-    rare = max(
-        context.value("loss_spike.chance_warning"),
-        context.value("loss_spike.false_per_run") / len(curve.y),
-    )
-    return event.z >= context.value(least) and event.chance <= rare
 
 
 def _severity(
@@ -89,12 +124,15 @@ def _severity(
     """Severity and the name of the threshold that decided."""
     lasts = spike.event.recovered is not True
     huge = spike.ratio > context.value("loss_spike.ratio_critical")
-    if not _beyond_noise(context, curve, spike) or spike.rise < context.value(
+    if not beyond_noise(context, curve, spike.event) or spike.rise < context.value(
         "loss_spike.nat_warning"
     ):
         return "info", "loss_spike.z_info"
     if huge and spike.rise >= context.value("loss_spike.nat_critical"):
         return "critical", "loss_spike.ratio_critical"
+    short = spike.event.onset < context.value("loss_spike.short_points")
+    if short and spike.rise < context.value("loss_spike.short_nat"):
+        return "info", "loss_spike.short_nat"
     if is_major(context, curve, spike):
         worse = lasts or _recurs(context, spike, major)
         return ("critical" if worse else "warning"), "loss_spike.rise_major"

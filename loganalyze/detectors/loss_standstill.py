@@ -7,7 +7,7 @@ import numpy as np
 from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.detectors.loss_common import Curve, curves, is_excerpt
 from loganalyze.model import Finding, Severity
-from loganalyze.series import Floats, mad_sigma, print_quantum, repeats, stretches
+from loganalyze.series import Floats, Ints, mad_sigma, print_quantum, repeats, stretches
 
 
 def run(context: Context) -> list[Finding]:
@@ -59,7 +59,7 @@ def _frozen(context: Context, curve: Curve) -> list[Finding]:
     quantum = print_quantum(curve.values)
     digits = np.log10(max(abs(float(curve.values[-1])), 1e-9) / quantum) if quantum else 9.0
     least = context.value("loss_frozen.points" if digits >= 3 else "loss_frozen.coarse_points")
-    run_of = repeats(curve.values)
+    run_of = _repeats_over_steps(curve)
     longest = int(np.argmax(run_of))
     count = int(run_of[longest])
     if count < least:
@@ -85,6 +85,15 @@ def _frozen(context: Context, curve: Curve) -> list[Finding]:
             ),
         )
     ]
+
+
+def _repeats_over_steps(curve: Curve) -> Ints:
+    """How often the value has occurred in a row; lines of one step count once."""
+    again = np.concatenate(([False], np.diff(curve.steps) == 0))
+    count = repeats(curve.values)
+    start = np.arange(len(count)) - count + 1
+    copies = np.cumsum(again)
+    return np.asarray(count - (copies - copies[start]), dtype=np.int64)
 
 
 def _plateau(context: Context, curve: Curve) -> list[Finding]:
