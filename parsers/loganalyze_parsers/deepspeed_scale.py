@@ -29,6 +29,7 @@ _ITERATION = re.compile(r"Grad overflow on iteration (\d{1,15})")
 _REDUCING = re.compile(rf"Reducing dynamic loss scale from (?P<old>{NUMBER}) to (?P<new>{NUMBER})")
 _GROWING = re.compile(rf"Increasing dynamic loss scale from (?P<old>{NUMBER}) to (?P<new>{NUMBER})")
 _COPY = "overflow told by every rank"
+_ENGINES = 2  # DeepSpeed-Chat trains an actor and a critic
 _ONE_STEP_S = 1.0  # without an iteration number, the same words within a second are one step
 #: Words of the scaler that carry no number of their own.
 _TALK = (
@@ -69,10 +70,34 @@ def _overflow(line: Line, match: re.Match[str], state: State) -> Taken:
         new = old  # the step is skipped, the scale stays
     bars = find_bars(line.text[: match.start()])
     step = bars[-1].done if bars else state.step
-    detail: dict[str, float | None] = {"old_scale": old, "new_scale": new}
+    if state.chat:  # told while the generation batch after the last row is trained on
+        step = 0 if state.chat_step is None else state.chat_step + 1
+    detail: dict[str, float] = {}
+    if old is not None and new is not None:
+        engine = _engine(state, old, new, step) if state.chat else 0
+        suffix = f"_engine{engine}" if engine else ""
+        detail = {f"old_scale{suffix}": old, f"new_scale{suffix}": new}
     if match["hysteresis"] is not None:
         detail["hysteresis"] = parsed(match["hysteresis"])
     return Taken(events=[event(line, "overflow", step, **detail)])
+
+
+def _engine(state: State, old: float, new: float, step: int | None) -> int:
+    """Which engine's scaler speaks (0 the actor's): the one that stood at `old`.
+
+    One that has spoken at this step is out; a scaler may have grown since, never shrunk.
+    """
+    free = [k for k, (_, spoken) in enumerate(state.scalers) if spoken != step]
+    fits = [k for k in free if state.scalers[k][0] <= old]
+    if fits:
+        engine = max(fits, key=lambda k: (state.scalers[k][0], -k))
+    elif len(state.scalers) < _ENGINES:
+        engine = len(state.scalers)
+        state.scalers.append((old, None))
+    else:
+        engine = free[0] if free else 0
+    state.scalers[engine] = (new, step)
+    return engine
 
 
 def _fused(line: Line, scales: tuple[float, float], state: State) -> Taken:

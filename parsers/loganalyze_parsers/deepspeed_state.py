@@ -52,6 +52,7 @@ class State:
     lines_since_step: int = 0
     memory_label: str = ""
     main_memory_label: str | None = None
+    scalers: list[tuple[float, int | None]] = field(default_factory=list)  # scale, step it spoke
     overflow_iteration: int | None = None
     overflow_told: Overflow | None = None
     overflow_rank: int | None = None

@@ -208,7 +208,7 @@ def test_overflow_wordings(
     """Every wording since v0.2 is one overflow event with old and new scale, at the last step."""
     run = run_of(progress(30) + STAMP + "[x.py:7:update_scale] " + words + "\n", tmp_path)
     (event,) = events(run, "overflow")
-    assert (event["step"], event["old_scale"], event["new_scale"]) == (30, old, new)
+    assert (event["step"], event.get("old_scale"), event.get("new_scale")) == (30, old, new)
 
 
 def test_overflow_takes_the_step_of_the_bar(tmp_path: Path) -> None:
@@ -247,3 +247,17 @@ def test_scale_growth_is_a_note(tmp_path: Path) -> None:
     text = "Increasing dynamic loss scale from 256.0 to 512.0\n" * 4
     (note,) = events(run_of(text, tmp_path), "note")
     assert (note["old_scale"], note["new_scale"]) == (256.0, 512.0)
+
+
+def test_two_engines_scalers_are_told_apart(tmp_path: Path) -> None:
+    """DeepSpeed-Chat's actor and critic overflow each on its own: two scales, not one zigzag."""
+    words = "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: {}, reducing to {}\n"
+    ppo = "epoch: 0|step: {}|ppo_ep: 1|act_loss: 0.5|cri_loss: 0.25|unsuper_loss: 0.0\n"
+    told = [((64, 32), (64, 32)), ((32, 16),), ((32, 16),), ((16, 8),), ((32, 16),)]
+    text = "Beginning of Epoch 1/1, Total Generation Batches 9\n"
+    for step, pairs in enumerate(told):
+        text += "".join(words.format(*pair) for pair in pairs) + ppo.format(step)
+    found = events(run_of(text, tmp_path), "overflow")
+    assert [e["step"] for e in found] == [0, 0, 1, 2, 3, 4]
+    assert [e.get("new_scale") for e in found] == [32, None, 16, None, 8, None]
+    assert [e.get("new_scale_engine1") for e in found] == [None, 32, None, 16, None, 16]
