@@ -12,7 +12,8 @@ import polars as pl
 from loganalyze.model import Problem
 from loganalyze_parsers.tfevents_records import HEAD, TAIL, RecordBlock
 from loganalyze_parsers.tfevents_scalars import Odd, Scalars
-from loganalyze_parsers.tracker_frames import Rows, readings_of, scattered
+from loganalyze_parsers.tracker_frames import readings_of
+from loganalyze_parsers.tracker_join import joined_rows
 from loganalyze_parsers.tracker_names import is_twin, plain
 
 IntArray = npt.NDArray[np.int64]
@@ -91,46 +92,4 @@ class Columns:
         found = pl.concat(parts, how="vertical_relaxed")
         if self._odd:
             found = found.sort("line", maintain_order=True)
-        found = _with_turns(found, len(self._ids))
-        return readings_of(self._rows(_in_order(found)), source, str(self._path))
-
-    def _rows(self, found: pl.DataFrame) -> Rows:
-        first = found.unique("row", keep="first", maintain_order=True).sort("row")
-        count = len(first)
-        columns = {}
-        parts = found.partition_by("tag", as_dict=True)
-        for tag, index in self._ids.items():
-            part = parts.get((index,))
-            if part is not None:
-                columns[tag] = scattered(part["row"].to_numpy(), part["value"].to_numpy(), count)
-        return Rows(
-            step=first["step"],
-            wall_s=first["wall_s"],
-            line=first["line"].to_numpy(),
-            offset=first["offset"].to_numpy(),
-            length=first["length"].to_numpy(),
-            columns=columns,
-        )
-
-
-def _with_turns(found: pl.DataFrame, tags: int) -> pl.DataFrame:
-    """With `turn`: how often the tag was written for this step before."""
-    key = found["step"].to_numpy().astype(np.uint64) * np.uint64(tags + 1)
-    key += found["tag"].to_numpy().astype(np.uint64)
-    key.sort()
-    if not (key[1:] == key[:-1]).any():
-        return found.with_columns(turn=pl.lit(0, dtype=pl.Int64))
-    # A trainer's last log call gives the epoch a second time: the same number is no new row.
-    found = found.unique(["tag", "step", "value"], keep="first", maintain_order=True)
-    return found.with_columns(turn=pl.int_range(pl.len()).over("tag", "step"))
-
-
-def _in_order(found: pl.DataFrame) -> pl.DataFrame:
-    """With `row`: rows are the steps (and turns) in the order of their first scalar."""
-    key = found["step"].to_numpy()
-    if found["turn"].max():
-        key = found.select(pl.struct("step", "turn").rank("dense")).to_series().to_numpy()
-    _, first, back = np.unique(key, return_index=True, return_inverse=True)
-    place = np.empty(len(first), dtype=np.int64)
-    place[np.argsort(first)] = np.arange(len(first))
-    return found.with_columns(row=pl.Series(place[back]))
+        return readings_of(joined_rows(found, self.tags), source, str(self._path))

@@ -102,13 +102,24 @@ _TABLE: tuple[tuple[str, float, str], ...] = (
     ("host_mem_used_bytes", _GIB, "perf/cpu_memory_used_gb"),
     ("gpu_power_w", 1.0, "power/gpu"),
     ("gpu_energy_j", 1.0, "iter_energy/gpu"),
+    # one GPU or host alone: W&B's charts, MLflow's system metrics
+    ("gpu_util", 0.01, "system/gpu/0/gpu system/gpu_0_utilization_percentage"),
+    ("gpu_temp_c", 1.0, "system/gpu/0/temp"),
+    ("gpu_power_w", 1.0, "system/gpu/0/powerwatts system/gpu_0_power_usage_watts"),
+    ("mem_used_bytes", 1.0, "system/gpu/0/memoryallocatedbytes"),
+    ("mem_used_bytes", 1e6, "system/gpu_0_memory_usage_megabytes"),
+    ("host_rss_bytes", 1024.0**2, "system/proc/memory/rssmb"),
+    ("host_mem_used_bytes", 1e6, "system/system_memory_usage_megabytes"),
+    ("host_mem_share", 0.01,
+     "system/memory_percent system/memory system/system_memory_usage_percentage"),
     ("max_attention_logit", 1.0, "max_attention_logit"),
     ("aux_loss/load_balancing", 1.0, "load_balancing_loss train/load_balancing_loss"),
     ("aux_loss/policy", 1.0, "actor/pg_loss loss/policy_avg train/loss/policy_avg"),
     ("aux_loss/value", 1.0, "critic/vf_loss loss/value_avg train/loss/value_avg"),
     ("reward", 1.0,
      "train/reward reward critic/rewards/mean critic/score/mean objective/rlhf_reward "
-     "train/objective/rlhf_reward train/rewards/mean rewards/mean mean_reward"),
+     "train/objective/rlhf_reward train/rewards/mean rewards/mean mean_reward "
+     "rollout/ep_rew_mean episode_reward episodic_reward mean_episode_reward"),
     ("reward_std", 1.0, "train/reward_std reward_std"),
     ("kl", 1.0,
      "train/kl kl objective/kl train/objective/kl actor/kl_loss critic/kl actor/reward_kl "

@@ -32,7 +32,7 @@ def pick_steps(
     order = [*preferred, *(by_name[name] for name in STEP_TAGS if name in by_name)]
     for tag in dict.fromkeys(order):
         if tag in columns and (tag == COUNTER or _is_axis(columns[tag])):
-            return tag, _filled(columns[tag])
+            return tag, _filled(_completed(columns[tag], columns.get(COUNTER)))
     return None, None
 
 
@@ -48,6 +48,13 @@ def _is_axis(values: pl.Series) -> bool:
         return False
     back = int((np.diff(known) < 0).sum())
     return back <= max(_BACK_MAX, int(_BACK_SHARE * len(known)))
+
+
+def _completed(values: pl.Series, counter: pl.Series | None) -> pl.Series:
+    """The axis with its gaps from the tracker's counter, where both are the same elsewhere."""
+    if counter is None or not bool((values == counter).fill_null(True).all()):
+        return values
+    return pl.select(pl.coalesce(values, counter)).to_series()
 
 
 def _filled(values: pl.Series) -> pl.Series:

@@ -1,0 +1,229 @@
+"""CSV files in blocks of lines: cells as text, and the line and bytes of every row.
+
+Commas, semicolons or tabs; quotes as RFC 4180 has them, line breaks inside quotes included. A row
+cut off at the end of the file, and a header written again in its middle, are no rows.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from loganalyze_parsers.api import Head
+from loganalyze_parsers.blocks import Block, line_bounds, open_bytes, read_blocks
+
+IntArray = npt.NDArray[np.int64]
+
+_QUOTE = ord('"')
+_BOM = b"\xef\xbb\xbf"
+_SEPARATORS = (",", "\t", ";")
+_MOST_COLUMNS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Names of the columns (made unique), the separator, and the bytes of the header line."""
+
+    names: tuple[str, ...]
+    separator: str
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cells:
+    """Rows of one block: text by column (null or empty where a cell is), and where they stand.
+
+    lines counts all lines of the block; headers and unknown those that are no rows.
+    """
+
+    frame: pl.DataFrame
+    line: IntArray
+    offset: IntArray
+    length: IntArray
+    lines: int
+    headers: int
+    unknown: int
+    torn: bool
+
+
+def header_of(data: bytes) -> Header | None:
+    """The header of a table; None where the first line is no list of at least two names."""
+    raw = data.removeprefix(_BOM).split(b"\n", 1)[0].rstrip(b"\r")
+    if not raw or b"\x00" in raw or raw[:1] in b"{[<":
+        return None
+    text = raw.decode("utf-8", "replace")
+    separator = max(_SEPARATORS, key=text.count)
+    try:
+        names = next(csv.reader([text], delimiter=separator))
+    except (csv.Error, StopIteration):
+        return None
+    if not 2 <= len(names) <= _MOST_COLUMNS or all(_is_number(name) for name in names):
+        return None
+    return Header(_unique([name.strip() for name in names]), separator, raw)
+
+
+def sniffed_header(head: Head) -> Header | None:
+    """The header of an input that looks like a table: its second line has as many cells."""
+    header = header_of(head.data)
+    if header is None:
+        return None
+    lines = head.data.split(b"\n", 2)
+    if len(lines) < 3:
+        return header
+    text = lines[1].rstrip(b"\r").decode("utf-8", "replace")
+    try:
+        count = len(next(csv.reader([text], delimiter=header.separator)))
+    except (csv.Error, StopIteration):
+        return None
+    return header if count == len(header.names) or '"' in text else None
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _unique(names: list[str]) -> tuple[str, ...]:
+    seen: dict[str, int] = {}
+    made = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        made.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return tuple(made)
+
+
+def read_cells(path: Path, header: Header) -> Iterator[Cells]:
+    """All blocks of a table. Raises OSError, EOFError or ValueError where the input breaks."""
+    with open_bytes(path) as stream:
+        for block in read_blocks(stream):
+            yield _cells(block, header)
+
+
+def _cells(block: Block, header: Header) -> Cells:
+    starts, ends = line_bounds(block.data)
+    if _breaks_inside_quotes(block.data, starts):
+        return _slow(block, header)
+    data = np.frombuffer(block.data, dtype=np.uint8)
+    last = np.maximum(ends - 1, starts)
+    carriage = (ends > starts) & (data[np.minimum(last, len(data) - 1)] == 13)
+    size = ends - starts - carriage
+    again = _headers(block, header, starts, size)
+    used = np.flatnonzero((size > 0) & ~again)
+    text = block.data
+    if len(used) < len(starts):
+        text = b"\n".join(block.data[starts[i] : starts[i] + size[i]] for i in used)
+    frame = _parsed(text, header)
+    torn = bool(len(used)) and not block.data.endswith(b"\n") and _is_torn(frame, header)
+    if torn:
+        used, frame = used[:-1], frame[:-1]
+    rows = used[: len(frame)]
+    return Cells(
+        frame=frame,
+        line=rows + block.first_line,
+        offset=starts[rows] + block.offset,
+        length=size[rows],
+        lines=len(starts),
+        headers=int(again.sum()),
+        unknown=len(starts) - len(rows) - int(again.sum()) - int((size == 0).sum()),
+        torn=torn,
+    )
+
+
+def _headers(
+    block: Block, header: Header, starts: IntArray, size: IntArray
+) -> npt.NDArray[np.bool_]:
+    """Lines that repeat the header (written again by a restarted process)."""
+    again = np.zeros(len(starts), dtype=np.bool_)
+    if block.offset == 0 and len(again):
+        again[0] = True
+    for i in np.flatnonzero(size == len(header.raw)):
+        start = starts[i]
+        again[i] |= block.data[start : start + size[i]] == header.raw
+    return again
+
+
+def _breaks_inside_quotes(data: bytes, starts: IntArray) -> bool:
+    """Whether some line has an odd number of quotes."""
+    if b'"' not in data:
+        return False
+    quotes = (np.frombuffer(data, dtype=np.uint8) == _QUOTE).astype(np.int32)
+    return bool((np.add.reduceat(quotes, starts) % 2).any())
+
+
+def _parsed(text: bytes, header: Header) -> pl.DataFrame:
+    names = list(header.names)
+    if not text.strip():
+        return pl.DataFrame(schema=dict.fromkeys(names, pl.String()))
+    return pl.read_csv(
+        io.BytesIO(text),
+        has_header=False,
+        schema=dict.fromkeys(names, pl.String()),
+        separator=header.separator,
+        truncate_ragged_lines=True,
+        encoding="utf8-lossy",
+        raise_if_empty=False,
+    )
+
+
+def _is_torn(frame: pl.DataFrame, header: Header) -> bool:
+    """Whether the last row, without its line break, has lost cells."""
+    return (
+        len(frame) > 1
+        and frame[-1, header.names[-1]] is None
+        and (frame[:-1, header.names[-1]].null_count() < len(frame) - 1)
+    )
+
+
+def _slow(block: Block, header: Header) -> Cells:
+    """Row by row, for quoted cells that hold line breaks; such a row stands at its first line."""
+    starts, ends = line_bounds(block.data)
+    lines = block.data.decode("utf-8", "replace").splitlines(keepends=True)
+    reader = csv.reader(io.StringIO("".join(lines), newline=""), delimiter=header.separator)
+    rows: list[list[str | None]] = []
+    places: list[tuple[int, int]] = []
+    before = headers = blank = 0
+    width = len(header.names)
+    try:
+        for cells in reader:
+            first, before = before, min(reader.line_num, len(starts))
+            if (first == 0 and block.offset == 0) or tuple(cells) == header.names:
+                headers += before - first
+            elif not any(cells):
+                blank += before - first
+            else:
+                rows.append([*cells[:width], *[None] * (width - len(cells))])
+                places.append((first, before))
+    except csv.Error:
+        pass
+    at = np.array(places, dtype=np.int64).reshape(-1, 2)
+    last = np.maximum(at[:, 1] - 1, 0)
+    covered = int((at[:, 1] - at[:, 0]).sum())
+    return Cells(
+        frame=pl.DataFrame(rows, schema=dict.fromkeys(header.names, pl.String()), orient="row"),
+        line=at[:, 0] + block.first_line,
+        offset=starts[at[:, 0]] + block.offset,
+        length=ends[last] - starts[at[:, 0]],
+        lines=len(starts) - (covered - len(rows)),
+        headers=headers,
+        unknown=len(starts) - covered - headers - blank,
+        torn=False,
+    )
+
+
+def numbers(cells: pl.Series) -> pl.Series:
+    """Float64 of a column of text; null where a cell is empty or no number.
+
+    >>> numbers(pl.Series(["1e-3", " 2 ", "", "NaN", "-Infinity", "true"])).to_list()
+    [0.001, 2.0, None, nan, -inf, None]
+    """
+    return cells.str.strip_chars().cast(pl.Float64, strict=False)

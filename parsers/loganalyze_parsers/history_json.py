@@ -1,0 +1,174 @@
+"""Histories as JSON lines: W&B's legacy files, API exports, and lines of other makers.
+
+    wandb-history.jsonl   {"loss": 2.1, "_step": 4, "_runtime": 9.5, "_timestamp": 1.6e9}
+    wandb-events.jsonl    {"system.cpu": 3.1, "system.gpu.0.gpu": 80, "_timestamp": 1.6e9, ...}
+
+Bare NaN and Infinity are numbers, and so are these words in quotes. The last line may be cut. The
+system metrics of wandb-events.jsonl take their steps, by time, from the history beside them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from loganalyze.model import Account, Batch, Problem
+from loganalyze_parsers.api import Head, Parser
+from loganalyze_parsers.blocks import line_bounds, open_bytes, read_blocks
+from loganalyze_parsers.history import Table, has_axis, history_batch, knows_any
+from loganalyze_parsers.history_rows import Grown
+from loganalyze_parsers.huggingface_keys import kind_of
+from loganalyze_parsers.wandb_frames import system_frame
+from loganalyze_parsers.wandb_history import flat_numbers
+from loganalyze_parsers.wandb_system import Sample
+
+_HISTORY, _EVENTS = "wandb-history.jsonl", "wandb-events.jsonl"
+_BESIDE = ("wandb-summary.json", "wandb-metadata.json")
+_TRACKER = frozenset({"_step", "_runtime", "_timestamp"})
+
+
+def first_object(data: bytes) -> dict[str, object]:
+    """The object on the first line that is not blank; empty if there is none."""
+    line = next((part for part in data.split(b"\n") if part.strip()), b"")
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def sniff(head: Head) -> float:
+    """W&B's counters in the first object; else a step and a metric that nobody else reads."""
+    if head.path.name in (_HISTORY, _EVENTS):
+        return 0.97
+    if head.path.name in _BESIDE:
+        return 0.0
+    found = first_object(head.data)
+    keys = frozenset(found)
+    if len(keys & _TRACKER) >= 2:
+        return 0.95
+    flat = [key for key, value in found.items() if not isinstance(value, list)]
+    if not found or ("_step" not in keys and kind_of(keys)):
+        return 0.0
+    return 0.5 if has_axis(flat) and knows_any(flat) else 0.0
+
+
+def parse(path: Path, source: int) -> Iterator[Batch]:
+    """One batch, rows in the order of the lines."""
+    if path.name == _EVENTS:
+        yield _events(path, source)
+        return
+    lines = read_lines(path)
+    batch = history_batch(lines.rows(), path, source)
+    framework = batch.framework or ("wandb" if lines.is_tracker else "")
+    yield replace(batch, problems=(*lines.problems, *batch.problems), framework=framework)
+
+
+@dataclass(slots=True)
+class JsonLines:
+    """The objects of a file, one a line, and what became of the other lines."""
+
+    lines: int = 0
+    unknown: int = 0
+    blank: int = 0
+    is_tracker: bool = False
+    grown: Grown = field(default_factory=Grown)
+    problems: list[Problem] = field(default_factory=list)
+
+    def rows(self) -> Table:
+        """The numbers as columns."""
+        return self.grown.table(lines=self.lines, unknown=self.unknown, blank=self.blank)
+
+
+def read_lines(path: Path) -> JsonLines:
+    """All objects of a JSONL file; a line that is none is unknown, a cut last one is told."""
+    made = JsonLines()
+    torn = False
+    for place, words, is_last in _lines(path, made):
+        content = _object(words)
+        if content is None:
+            made.unknown += 1
+            torn = is_last
+            continue
+        made.is_tracker = made.is_tracker or "_step" in content
+        made.grown.start(*place)
+        put_all(made.grown, content)
+    if torn:
+        message = f"{path}:{made.lines}: the last line breaks off; it is left out"
+        made.problems.append(Problem(rule="input_breaks_off", message=message))
+    return made
+
+
+def _lines(path: Path, made: JsonLines) -> Iterator[tuple[tuple[int, int, int], bytes, bool]]:
+    """Place and text of every line that is not blank, and whether its line break is missing."""
+    try:
+        with open_bytes(path) as stream:
+            for block in read_blocks(stream):
+                starts, ends = line_bounds(block.data)
+                whole = block.data.endswith(b"\n")
+                for at, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+                    made.lines += 1
+                    words = block.data[start:end].strip()
+                    if not words:
+                        made.blank += 1
+                        continue
+                    place = (block.first_line + at, block.offset + start, end - start)
+                    yield place, words, not whole and at == len(starts) - 1
+    except (OSError, EOFError, ValueError) as error:
+        made.problems.append(Problem(rule="input_breaks_off", message=f"{path}: {error}"))
+
+
+def _object(words: bytes) -> dict[str, object] | None:
+    try:
+        content = json.loads(words)
+    except (ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def put_all(grown: Grown, content: Mapping[str, object]) -> None:
+    """All numbers of an object into the row started last, nested ones by dotted key."""
+    for key, value in content.items():
+        for name, number in flat_numbers(str(key).encode("utf-8", "replace"), value):
+            grown.put(name.decode("utf-8", "replace"), number)
+
+
+def _events(path: Path, source: int) -> Batch:
+    """System metrics, with the steps of the history that lies beside them."""
+    made = JsonLines()
+    samples = []
+    for (line, offset, length), words, _ in _lines(path, made):
+        content = _object(words)
+        if content is None:
+            made.unknown += 1
+            continue
+        values = {
+            name.decode("utf-8", "replace"): number
+            for key, value in content.items()
+            for name, number in flat_numbers(str(key).encode("utf-8", "replace"), value)
+        }
+        wall = values.pop("_timestamp", None)
+        values.pop("_runtime", None)
+        if wall is not None:
+            samples.append(
+                Sample(wall_s=wall, line=line, offset=offset, length=length, values=values)
+            )
+    beside = path.with_name(_HISTORY)
+    history = None
+    if beside.is_file():
+        history = history_batch(read_lines(beside).rows(), beside, source).readings
+    read = made.lines - made.blank - made.unknown
+    return Batch(
+        readings=system_frame(samples, history, source),
+        problems=tuple(made.problems),
+        account=Account(
+            lines=made.lines, read=read, unknown=made.unknown,
+            ignored={"blank line": made.blank} if made.blank else {},
+        ),
+        framework="wandb",
+    )  # fmt: skip
+
+
+PARSER = Parser(name="json_history", sniff=sniff, parse=parse)

@@ -1,0 +1,70 @@
+"""Histories as Parquet: W&B's run-history artifacts and history exports, Trackio's sync, others.
+
+One column per metric; `_step` may be a float. Strings like "NaN" are numbers, lists and structs
+are none. Rows have no place in the file: they are cited by their number. A table in which no
+column is a known metric is no history of a training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from loganalyze.model import Account, Batch, Problem
+from loganalyze_parsers.api import Head, Parser
+from loganalyze_parsers.csv_table import numbers
+from loganalyze_parsers.history import Table, history_batch, knows_any
+
+_MAGIC = b"PAR1"
+_MOST_COLUMNS = 20_000
+
+
+def sniff(head: Head) -> float:
+    """The four bytes at the start."""
+    return 0.9 if head.data.startswith(_MAGIC) else 0.0
+
+
+def parse(path: Path, source: int) -> Iterator[Batch]:
+    """One batch: the columns that hold numbers."""
+    try:
+        schema = pl.read_parquet_schema(path)
+        names = [name for name, kind in schema.items() if kind.is_numeric() or kind == pl.String()]
+        frame = pl.read_parquet(path, columns=names[:_MOST_COLUMNS])
+    except (pl.exceptions.PolarsError, OSError) as error:
+        problem = Problem(rule="unreadable", message=f"{path}: not readable as Parquet ({error})")
+        yield Batch(readings=None, problems=(problem,))
+        return
+    if not knows_any(frame.columns):
+        yield _foreign(path, frame)
+        return
+    place = np.arange(1, len(frame) + 1, dtype=np.int64)
+    table = Table(
+        columns={name: _as_numbers(frame[name]) for name in frame.columns},
+        line=place,
+        offset=place,
+        length=np.zeros(len(frame), dtype=np.int64),
+        lines=len(frame),
+    )
+    framework = "wandb" if "_step" in frame.columns else ""
+    yield history_batch(table, path, source, framework=framework)
+
+
+def _as_numbers(cells: pl.Series) -> pl.Series:
+    return numbers(cells) if cells.dtype == pl.String() else cells.cast(pl.Float64)
+
+
+def _foreign(path: Path, frame: pl.DataFrame) -> Batch:
+    shown = ", ".join(frame.columns[:5])
+    rows = {"row without a known metric": len(frame)} if len(frame) else {}
+    message = f"{path}: no column is a known training metric ({shown}, ...); it is left out"
+    return Batch(
+        readings=None,
+        problems=(Problem(rule="no_known_metric", message=message),),
+        account=Account(lines=len(frame), ignored=rows),
+    )
+
+
+PARSER = Parser(name="parquet_history", sniff=sniff, parse=parse)

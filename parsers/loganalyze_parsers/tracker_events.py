@@ -1,0 +1,114 @@
+"""Several event files in one folder: restarts of one run, or runs that have nothing in common?
+
+Writers open a new file at every start. A file goes on with the run before it if it begins behind
+that run's first step, at or before the step after its last one, later than the run's last record,
+and with the same tags. One that begins at the start again is a run of its own; so is one that was
+written at the same time (another rank). Files without a scalar (failed starts) join the run before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from loganalyze_parsers.frames import KEY_SCHEMA
+from loganalyze_parsers.tensorboard import parse
+
+_STAMP = re.compile(r"\.tfevents\.(\d+)\.")
+#: Share of tags in common, from which on two files may be of one run.
+_ALIKE = 0.5
+#: Logging intervals that may lie between the last step and the first one of the next file.
+_REACH = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What a file covers: steps, seconds, tags; the interval between its steps (median)."""
+
+    first: int
+    last: int
+    begin_s: float
+    end_s: float
+    interval: int
+    tags: frozenset[str]
+
+
+def extent_of(path: Path) -> Extent | None:
+    """The extent of an event file; None without a scalar."""
+    frames = [batch.readings for batch in parse(path, 0) if batch.readings is not None]
+    if not frames or not len(frames[0]):
+        return None
+    frame = frames[0]
+    steps = frame["step"].drop_nulls().sort()
+    gaps = steps.diff().drop_nulls().filter(steps.diff().drop_nulls() > 0)
+    middle = gaps.median()
+    low, high = frame["wall_s"].min(), frame["wall_s"].max()
+    return Extent(
+        first=int(steps[0]),
+        last=int(steps[-1]),
+        begin_s=float(low) if isinstance(low, float) else 0.0,
+        end_s=float(high) if isinstance(high, float) else 0.0,
+        interval=int(middle) if isinstance(middle, float) and middle >= 1 else 1,
+        tags=frozenset(frame.columns) - frozenset(KEY_SCHEMA),
+    )
+
+
+def event_chains(files: Sequence[Path]) -> list[tuple[tuple[Path, ...], str]]:
+    """Files by run, in order of time, with the reason for putting them together."""
+    chains: list[list[Path]] = []
+    last: list[Extent | None] = []
+    for file in sorted(files, key=_stamp):
+        extent = extent_of(file) if len(files) > 1 else None
+        at = _home(extent, last) if chains else None
+        if at is None:
+            chains.append([file])
+            last.append(extent)
+            continue
+        chains[at].append(file)
+        last[at] = _joined(last[at], extent)
+    return [(tuple(chain), _reason(chain)) for chain in chains]
+
+
+def _stamp(file: Path) -> tuple[int, str]:
+    match = _STAMP.search(file.name)
+    return (int(match[1]) if match else 0), file.name
+
+
+def _reason(chain: Sequence[Path]) -> str:
+    if len(chain) == 1:
+        return "one event file"
+    return f"{len(chain)} event files that continue each other's steps"
+
+
+def _home(extent: Extent | None, chains: Sequence[Extent | None]) -> int | None:
+    """The run that a file goes on with, the youngest first; None for a run of its own."""
+    if extent is None:
+        return len(chains) - 1
+    for at in range(len(chains) - 1, -1, -1):
+        before = chains[at]
+        if before is None or _continues(before, extent):
+            return at
+    return None
+
+
+def _continues(before: Extent, after: Extent) -> bool:
+    interval = max(before.interval, after.interval)
+    in_reach = before.first + interval < after.first <= before.last + _REACH * interval
+    later = after.begin_s >= before.end_s
+    common = len(before.tags & after.tags) / max(1, min(len(before.tags), len(after.tags)))
+    return in_reach and later and common >= _ALIKE
+
+
+def _joined(before: Extent | None, after: Extent | None) -> Extent | None:
+    if before is None or after is None:
+        return before or after
+    return Extent(
+        first=min(before.first, after.first),
+        last=max(before.last, after.last),
+        begin_s=min(before.begin_s, after.begin_s),
+        end_s=max(before.end_s, after.end_s),
+        interval=max(before.interval, after.interval),
+        tags=before.tags | after.tags,
+    )

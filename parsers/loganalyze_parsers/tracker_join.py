@@ -1,0 +1,94 @@
+"""Scalars one by one, or one file a metric -> rows: one a step, a second one where a tag recurs.
+
+Event files, MLflow and SwanLab keep each metric apart. What was logged at one step belongs into
+one row; where a step was logged again (a resume), its second value goes into a second row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from loganalyze_parsers.frames import KEY_SCHEMA
+from loganalyze_parsers.tracker_frames import Rows, scattered
+
+#: Columns of a frame of single scalars; tag is an index into the list of tags.
+SCALAR_COLUMNS = ("step", "line", "offset", "length", "wall_s", "tag", "value")
+
+
+def joined_rows(found: pl.DataFrame, tags: Sequence[str]) -> Rows:
+    """Rows of scalars, in the order of their first one. found: SCALAR_COLUMNS, as written."""
+    found = _in_order(_with_turns(found, len(tags)))
+    first = found.unique("row", keep="first", maintain_order=True).sort("row")
+    count = len(first)
+    columns = {}
+    parts = found.partition_by("tag", as_dict=True)
+    for index, tag in enumerate(tags):
+        part = parts.get((index,))
+        if part is not None:
+            columns[tag] = scattered(part["row"].to_numpy(), part["value"].to_numpy(), count)
+    return Rows(
+        step=first["step"],
+        wall_s=first["wall_s"],
+        line=first["line"].to_numpy(),
+        offset=first["offset"].to_numpy(),
+        length=first["length"].to_numpy(),
+        columns=columns,
+    )
+
+
+def _with_turns(found: pl.DataFrame, tags: int) -> pl.DataFrame:
+    """With `turn`: how often the tag was written for this step before."""
+    key = found["step"].to_numpy().astype(np.uint64) * np.uint64(tags + 1)
+    key += found["tag"].to_numpy().astype(np.uint64)
+    key.sort()
+    if not (key[1:] == key[:-1]).any():
+        return found.with_columns(turn=pl.lit(0, dtype=pl.Int64))
+    # A trainer's last log call gives the epoch a second time: the same number is no new row.
+    found = found.unique(["tag", "step", "value"], keep="first", maintain_order=True)
+    return found.with_columns(turn=pl.int_range(pl.len()).over("tag", "step"))
+
+
+def _in_order(found: pl.DataFrame) -> pl.DataFrame:
+    """With `row`: rows are the steps (and turns) in the order of their first scalar."""
+    key = found["step"].to_numpy()
+    if found["turn"].max():
+        key = found.select(pl.struct("step", "turn").rank("dense")).to_series().to_numpy()
+    _, first, back = np.unique(key, return_index=True, return_inverse=True)
+    place = np.empty(len(first), dtype=np.int64)
+    place[np.argsort(first)] = np.arange(len(first))
+    return found.with_columns(row=pl.Series(place[back]))
+
+
+def join_columns(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """One frame of several that hold one metric each: rows meet by rank, step and turn.
+
+    frames: readings frames, the one whose lines should be cited first (the loss). A column that
+    two frames have stays that of the first; the other becomes `raw/<name>#<n>`.
+    """
+    ordered = sorted(frames, key=lambda frame: "loss" not in frame.columns)
+    made: pl.DataFrame | None = None
+    for number, frame in enumerate(ordered):
+        turn = pl.int_range(pl.len()).over("rank", "step")
+        frame = frame.with_columns(turn__=turn)
+        if made is None:
+            made = frame
+            continue
+        clash = (set(frame.columns) & set(made.columns)) - {*KEY_SCHEMA, "turn__"}
+        names = {name: f"raw/{name.removeprefix('raw/')}#{number + 1}" for name in clash}
+        made = _met(made, frame.rename(names))
+    if made is None:
+        return pl.DataFrame(schema=dict(KEY_SCHEMA))
+    return made.sort("turn__", "step", maintain_order=True, nulls_last=True).drop("turn__")
+
+
+def _met(made: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
+    """Full join; where both have the row, the place and time of the first stay."""
+    keys = ["rank", "step", "turn__"]
+    both = made.join(frame, on=keys, how="full", nulls_equal=True, coalesce=True, suffix="__new")
+    places = [name for name in KEY_SCHEMA if name not in keys]
+    return both.with_columns(pl.coalesce(name, f"{name}__new").alias(name) for name in places).drop(
+        [f"{name}__new" for name in places]
+    )
