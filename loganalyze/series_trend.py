@@ -20,6 +20,10 @@ IntArray = npt.NDArray[np.int64]
 
 #: Median absolute deviation to standard deviation of a normal distribution.
 MAD_TO_SD = 1.4826
+#: Lower quartile of the absolute value of a standard normal variable.
+QUARTILE = 0.318639
+#: Fewest blocks that tell how far means wander.
+_BLOCKS = 8
 #: Two-sided 95 % quantile of the normal distribution.
 Z95 = 1.959964
 #: Series longer than this are cut into blocks of medians before the level search.
@@ -66,13 +70,15 @@ def noise(values: FloatArray) -> float:
 def long_noise(values: FloatArray, block: int) -> float:
     """Standard deviation per point that explains how far means of `block` points wander.
 
-    For independent points it equals noise(); for slowly wandering ones it is larger.
+    For independent points it equals noise(); for slowly wandering ones it is larger. From the
+    lower quartile of the differences of neighbouring means, which shifts do not reach.
     """
-    count = len(values) // block
-    if count < 4:
+    block = min(block, len(values) // _BLOCKS)
+    if block < 3:
         return noise(values)
-    means = values[: count * block].reshape(count, block).mean(axis=1)
-    return max(noise(values), noise(means) * float(np.sqrt(block)))
+    means = values[: len(values) // block * block].reshape(-1, block).mean(axis=1)
+    calm = float(np.quantile(np.abs(np.diff(means)), 0.25))
+    return max(noise(values), calm / (QUARTILE * np.sqrt(2.0)) * float(np.sqrt(block)))
 
 
 def running_median(values: FloatArray, width: int) -> FloatArray:

@@ -52,6 +52,16 @@ def test_level_shift_is_found_with_its_ends(share: float, records: int, severity
     assert one.statistics["recovered"] == 1
 
 
+@pytest.mark.parametrize("at", [30, 48, 61])
+def test_a_level_shift_in_a_hundred_records(at: int) -> None:
+    """Wherever the shift falls in a short run, it is found to its end."""
+    time = step_time(98, 21, spread=0.003)
+    time[at:] *= 1.6
+    (one,) = by_kind(_found(time))["throughput_drop"]
+    assert one.step_first == pytest.approx(at + 1, abs=2)
+    assert one.step_last == 98
+
+
 def test_halved_speed_to_the_end_is_critical() -> None:
     """Twice the time until the log ends means look now."""
     time = step_time(N, 3)

@@ -11,6 +11,7 @@ from loganalyze.series_periods import period_of
 from loganalyze.series_trend import (
     bend,
     levels,
+    long_noise,
     noise,
     running_median,
     straightness,
@@ -129,6 +130,17 @@ def test_noise_is_blind_to_steps() -> None:
     shifted = values + np.where(np.arange(2000) > 900, 50.0, 0.0)
     assert noise(values) == pytest.approx(1.0, rel=0.1)
     assert noise(shifted) == pytest.approx(noise(values), rel=0.1)
+
+
+def test_long_noise_sees_wandering_and_not_steps() -> None:
+    """White noise keeps its size, slow noise grows, a step in few points counts for nothing."""
+    rng = np.random.default_rng(1)
+    white = rng.standard_normal(4000)
+    assert long_noise(white, 20) == pytest.approx(1.0, rel=0.25)
+    slow = np.convolve(white, np.ones(10) / 10**0.5, mode="valid")
+    assert long_noise(slow, 20) > 2.0 * noise(slow)
+    few = 0.01 * rng.standard_normal(98) + np.where(np.arange(98) < 48, 0.0, 1.0)
+    assert long_noise(few, 20) < 0.05
 
 
 def test_running_median_and_winsorising_keep_steps_and_cut_outliers() -> None:
