@@ -20,6 +20,7 @@ from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.failures_text import Finder, Found, literals
 from loganalyze_parsers.failures_traceback import Raised, Tracebacks
 from loganalyze_parsers.kernel_log import kernel_seconds
+from loganalyze_parsers.noise_program import ProgramText
 from loganalyze_parsers.prefixes import wall_seconds
 
 #: Lines of one signature that become events; a full disk or a flapping link prints millions.
@@ -46,18 +47,22 @@ class FailureReader:
         """Nothing seen."""
         self._finder = Finder()
         self._tracebacks = Tracebacks()
+        self._program = ProgramText()
         self._count: Counter[str] = Counter()
         self._last: Line | None = None
 
     @property
     def open(self) -> bool:
-        """Whether a traceback waits for its exception."""
-        return self._tracebacks.open
+        """Whether a traceback waits for its exception, or program text for its end."""
+        return self._tracebacks.open or self._program.open
 
     def feed(self, line: Line) -> Taken | None:
         """An event, a line of a traceback, or None."""
-        if not (self._tracebacks.open or self._finder.may_matter(line.text)):
+        if not (self.open or self._finder.may_matter(line.text)):
             return None
+        labelled = line.rank is not None or line.wall_s is not None
+        if not self._tracebacks.open and self._program.feed(line.text, labelled=labelled):
+            return Taken(ignored="program text")
         self._last = line
         part = self._tracebacks.feed(line)
         if isinstance(part, Raised):

@@ -31,9 +31,10 @@ _QUOTED = re.compile(
 )
 #: Names that look like numbers.
 _AS_TEXT = frozenset({"job", "tasks", "node", "pci", "pids"})
-#: How the parts of a traceback begin that do not need an open one.
+#: How tracebacks and program text begin.
 STARTS = (
     "raceback (most", 'File "', "Exception ignored in", "During handling of", "The above exc",
+    "import ",
 )  # fmt: skip
 _ROLES = ("root", "consequence", "context")
 
