@@ -21,12 +21,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from loganalyze.model import Event, Problem, Reading
 from loganalyze_parsers import tqdm_bar
 from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.huggingface_bulk import HuggingFaceBulk
-from loganalyze_parsers.huggingface_dicts import Found, find_dicts, is_open_dict
+from loganalyze_parsers.huggingface_dicts import (
+    Found,
+    find_dicts,
+    is_open_dict,
+    is_twin,
+    same_row,
+)
 from loganalyze_parsers.huggingface_keys import (
     Kind,
     kind_of,
@@ -42,6 +49,7 @@ _DICT_MARKERS = (
     "'loss'", '"loss"', "'epoch'", '"epoch"', "'learning_rate'", '"current_steps"',
     "'eval_loss'", '"eval_loss"', "'train_runtime'", "/loss'", "'objective/kl'",
 )  # fmt: skip
+_TWICE = "first of two prints of a row"
 #: Postfixes of other makers' bars.
 _FOREIGN_POSTFIX = ("v_num", "reduced_train_loss", "gpt_loss", "global_step", "loss_mean")
 _POSTFIX_LOSS = ("loss", "train_loss", "step_loss", "train/loss")
@@ -59,6 +67,7 @@ class HuggingFaceReader:
         self._told_hidden = False
         self._postfix_step: int | None = None
         self._wrapped = Wrapped(is_open_dict, _continues)
+        self._twin: tuple[Line, Found] | None = None
 
     @property
     def open(self) -> bool:
@@ -87,7 +96,9 @@ class HuggingFaceReader:
     def finish(self) -> Taken:
         """A row that the end of the input cut."""
         taken = [found for one in self._wrapped.flush() if (found := self._whole(one)) is not None]
-        return merged(taken)
+        last = Taken()
+        self._settle(None, last)
+        return merged([*taken, last])
 
     def passed(self, step: int) -> None:
         """A row of that step was read by the column."""
@@ -102,6 +113,10 @@ class HuggingFaceReader:
         return taken if taken.readings or taken.events or taken.ignored else None
 
     def _take(self, line: Line, found: Found, kind: Kind, taken: Taken) -> None:
+        if kind == "train" and is_twin(line.text, found.pairs):
+            self._take_twin(line, found, taken)
+            return
+        found = self._settle(found if kind == "train" else None, taken) or found
         if kind == "progress":
             taken.ignored = "progress without numbers of training"
         elif kind == "summary":
@@ -115,6 +130,31 @@ class HuggingFaceReader:
             taken.ignored = "copy by another rank"
         else:
             self._train(line, found, taken)
+
+    def _take_twin(self, line: Line, found: Found, taken: Taken) -> None:
+        """A logger's print of a row: held for the console's, or what it adds to the one before."""
+        if "grad_norm" in self._last_pairs and same_row(found.pairs, self._last_pairs):
+            values = values_of(found.pairs)
+            more = {key: value for key, value in values.items() if key.startswith("raw/")}
+            if more:
+                taken.readings.append(_reading(line, self._clock.last_step, more))
+            else:
+                taken.ignored = _TWICE
+            return
+        self._settle(None, taken)
+        self._twin = (line, found)
+        taken.ignored = _TWICE
+
+    def _settle(self, found: Found | None, taken: Taken) -> Found | None:
+        """The held print becomes part of the row `found` if it is the same, else a row itself."""
+        held, self._twin = self._twin, None
+        if held is None:
+            return found
+        line, twin = held
+        if found is not None and same_row(twin.pairs, found.pairs):
+            return replace(found, pairs={**twin.pairs, **found.pairs})
+        self._train(line, twin, taken)
+        return found
 
     def _train(self, line: Line, found: Found, taken: Taken) -> None:
         values = values_of(found.pairs)

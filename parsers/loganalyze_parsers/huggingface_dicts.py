@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from loganalyze_parsers.huggingface_keys import plain_key
+from loganalyze_parsers.huggingface_keys import number_of, plain_key
 
 _PAIR = re.compile(
     r"""(['"])([^'"{}\r\n]{1,120})\1\s*:\s*"""
@@ -47,6 +47,24 @@ class Found:
 def is_open_dict(text: str) -> bool:
     """Whether the text ends inside a dictionary of the Trainer's."""
     return _OPEN.search(text) is not None
+
+
+def is_twin(text: str, pairs: Mapping[str, str]) -> bool:
+    """Whether a logger prints the row that the console prints, too (LLaMA-Factory's callback).
+
+    >>> is_twin("[INFO|callbacks.py:1] >> {'loss': 1.5, 'epoch': 0.1}", {"loss": "1.5"})
+    True
+    """
+    return "grad_norm" not in pairs and ">> {" in text
+
+
+def same_row(twin: Mapping[str, str], row: Mapping[str, str]) -> bool:
+    """Whether two prints are of one row: loss to 4 digits and epoch to 2 are equal."""
+    for key, tolerance in (("loss", 1e-4), ("epoch", 1e-2)):
+        one, two = number_of(twin.get(key)), number_of(row.get(key))
+        if one is None or two is None or not abs(one - two) <= tolerance:
+            return False
+    return True
 
 
 def find_dicts(text: str) -> list[Found]:

@@ -292,3 +292,17 @@ def test_header_and_end_blocks(tmp_path: Path) -> None:
         ("checkpoint_save_begin", 50), ("checkpoint_save_end", 50),
     ]  # fmt: skip
     assert run.sources[0].account.unknown == 0
+
+
+def test_rows_that_logger_and_console_print(tmp_path: Path) -> None:
+    """LLaMA-Factory prints each row twice: one record, with what only one of them says."""
+    logger = "[INFO|2031-04-02 10:11:12] llamafactory.train.callbacks:9 >> "
+    twin = "{{'loss': {}, 'learning_rate': 4.5000e-05, 'epoch': 0.12, 'throughput': 99.5}}\n"
+    alone = logger + twin.format(1.75)
+    before = run_of(logger + twin.format(1.25) + ROW + "\n" + alone, tmp_path)
+    assert column(before, "loss") == [1.25, 1.75]
+    assert column(before, "grad_norm") == [0.5, None]
+    assert column(before, "raw/throughput") == [99.5, 99.5]
+    after = run_of(ROW + "\n" + logger + twin.format(1.25) + alone, tmp_path, "after.log")
+    assert column(after, "loss") == [1.25, None, 1.75]
+    assert column(after, "step") == [1, 1, 2]
