@@ -247,18 +247,17 @@ def straightness(values: FloatArray, points: int = 200) -> float:
 
 
 def trailing_median(values: FloatArray, past: int) -> FloatArray:
-    """Median of up to `past` points before each one; the first point gets its own value."""
+    """Median of up to `past` points before each one; the first point gets its own value.
+
+    An even `past` counts as one less, as a running median needs an odd number.
+    """
+    past -= 1 - past % 2
     out = np.array(values, dtype=np.float64)
-    head = min(past, len(values))
-    for i in range(1, head):
+    for i in range(1, min(past, len(values))):
         out[i] = np.median(values[:i])
     if len(values) > past:
-        windows = median_filter(values, size=past, mode="reflect") if past % 2 else None
-        if windows is not None:
-            out[past:] = windows[past // 2 : len(values) - past // 2 - 1]
-        else:
-            view = np.lib.stride_tricks.sliding_window_view(values, past)[:-1]
-            out[past:] = np.median(view, axis=1)
+        windows = median_filter(values, size=past, mode="reflect")
+        out[past:] = windows[past // 2 : len(values) - past // 2 - 1]
     return out
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.model import Evidence, Finding, Severity, Threshold
-from loganalyze.tracks import Track, row_ref, tracks
+from loganalyze.tracks import FloatArray, IntArray, Track, row_ref, tracks
 
 
 def detect_mfu(context: Context) -> list[Finding]:
@@ -106,31 +106,31 @@ def detect_data_wait(context: Context) -> list[Finding]:
 def _share(context: Context, metric: str, kind: str, seeds: tuple[Threshold, ...]) -> list[Finding]:
     """One finding for the segment and rank with the largest median share."""
     th = context.thresholds
-    step_time = {
-        (track.segment, track.rank): dict(zip(track.steps.tolist(), track.values, strict=True))
-        for track in tracks(context.run, "step_time_s")
-    }
+    by_place = {(t.segment, t.rank): t for t in tracks(context.run, "step_time_s")}
     worst: tuple[float, Track, int] | None = None
     for track in context.tracks(metric):
-        known = step_time.get((track.segment, track.rank)) or step_time.get((track.segment, None))
-        if known is None:
+        whole = by_place.get((track.segment, track.rank)) or by_place.get((track.segment, None))
+        if whole is None:
             continue
-        pairs = [
-            (i, track.values[i] / known[step])
-            for i, step in enumerate(track.steps.tolist())
-            if step in known and known[step] > 0 and np.isfinite(track.values[i])
-        ]
-        if len(pairs) < th.value(f"{kind}.records"):
+        shares, at = _shares(track, whole)
+        if len(shares) < th.value(f"{kind}.records"):
             continue
-        shares = np.array([share for _, share in pairs])
         middle = float(np.median(shares))
         if middle <= 1.0 and (worst is None or middle > worst[0]):
-            worst = (middle, track, pairs[int(np.argmin(np.abs(shares - middle)))][0])
+            worst = (middle, track, int(at[np.argmin(np.abs(shares - middle))]))
     if worst is None or worst[0] < th.value(f"{kind}.info_share"):
         return []
-    share, track, at = worst
+    share, track, where = worst
     warn = th[f"{kind}.warning_share"]
-    return [_share_finding(context, kind, track, at, share, warn, seeds)]
+    return [_share_finding(context, kind, track, where, share, warn, seeds)]
+
+
+def _shares(part: Track, whole: Track) -> tuple[FloatArray, IntArray]:
+    """part / whole at the steps that both have, and the points of `part` they come from."""
+    _, mine, theirs = np.intersect1d(part.steps, whole.steps, return_indices=True)
+    own, total = part.values[mine], whole.values[theirs]
+    good = np.isfinite(own) & np.isfinite(total) & (total > 0)
+    return own[good] / total[good], mine[good].astype(np.int64)
 
 
 def _share_finding(
