@@ -21,6 +21,7 @@ from loganalyze.detectors.hardware import HARDWARE
 from loganalyze.detectors.life import FAILURE_EVENTS
 from loganalyze.detectors.life_saves import SAVES_AND_RESTARTS
 from loganalyze.detectors.loss_divergence import DETECTOR as LOSS_DIVERGENCE
+from loganalyze.detectors.loss_epochs import DETECTOR as LOSS_EPOCHS
 from loganalyze.detectors.loss_scale import ALL_SKIPPED, COLLAPSE, SKIPPED
 from loganalyze.detectors.loss_shape import DISCONTINUITY, MISSCALED, OSCILLATION
 from loganalyze.detectors.loss_spikes import DETECTOR as LOSS_SPIKES
@@ -41,6 +42,7 @@ DETECTORS: tuple[Detector, ...] = (
     LOSS_SPIKES,
     LOSS_DIVERGENCE,
     LOSS_STANDSTILL,
+    LOSS_EPOCHS,
     OSCILLATION,
     DISCONTINUITY,
     MISSCALED,

@@ -27,8 +27,12 @@ class Context:
     memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def tracks(self, metric: str) -> tuple[Track, ...]:
-        """Tracks of one metric of the run; empty where it was not logged."""
-        return tracks(self.run, metric)
+        """Tracks of one metric of the run; empty where it was not logged. Cut once."""
+        key = f"tracks {metric}"
+        if key not in self.memo:
+            self.memo[key] = tracks(self.run, metric)
+        found: tuple[Track, ...] = self.memo[key]
+        return found
 
     def has(self, metric: str) -> bool:
         """Whether the log carries at least one number of that metric."""

@@ -36,8 +36,12 @@ class Curve:
 
 def curves(context: Context, metric: str = "loss") -> tuple[Curve, ...]:
     """The curves of a metric, one for each segment and rank that has at least two points."""
-    made = (_curve(context, track) for track in context.tracks(metric))
-    return tuple(curve for curve in made if len(curve.at) >= 2)
+    key = f"curves {metric}"
+    if key not in context.memo:
+        made = (_curve(context, track) for track in context.tracks(metric))
+        context.memo[key] = tuple(curve for curve in made if len(curve.at) >= 2)
+    found: tuple[Curve, ...] = context.memo[key]
+    return found
 
 
 def _curve(context: Context, track: Track) -> Curve:

@@ -7,7 +7,15 @@ import numpy as np
 from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.detectors.loss_common import Curve, curves, is_excerpt
 from loganalyze.model import Finding, Severity
-from loganalyze.series import Floats, Ints, mad_sigma, print_quantum, repeats, stretches
+from loganalyze.series import (
+    Floats,
+    Ints,
+    centred_median,
+    mad_sigma,
+    print_quantum,
+    repeats,
+    stretches,
+)
 
 
 def run(context: Context) -> list[Finding]:
@@ -138,7 +146,7 @@ def _plateau(context: Context, curve: Curve) -> list[Finding]:
 def _early_best(values: Floats) -> float:
     """The lowest median of five neighbours in the first fifth."""
     early = values[: max(5, len(values) // 5)]
-    return min(float(np.median(early[i : i + 5])) for i in range(len(early) - 4))
+    return float(centred_median(early, 5)[2:-2].min())
 
 
 def _memorised(context: Context, curve: Curve) -> list[Finding]:

@@ -196,3 +196,14 @@ def test_findings_come_in_order_with_stable_ids():
     ids = [(f.id, f.step_first) for f in found(run) if f.kind == "loss_spike"]
     assert ids == [("LA102-1", 2001), ("LA102-2", 3001), ("LA102-3", 5001)]
     assert [f.id for f in found(run)] == [f.id for f in found(run)]
+
+
+def test_steps_down_at_epoch_edges_are_a_note():
+    """Three epochs, a tenth lower at each edge: memorised; a smooth fall is not."""
+    rng = np.random.default_rng(11)
+    epoch = np.arange(900) / 300
+    loss = (1.2 - 0.12 * np.floor(epoch)) * (1 + noise(rng, 900, 0.03, memory=0.0))
+    item = only(make_run({"loss": loss, "epoch": epoch}), "loss_too_low", "sft")
+    assert (item.severity, item.step_first) == ("info", 301)
+    smooth = (1.2 - 0.12 * epoch) * (1 + noise(rng, 900, 0.03, memory=0.0))
+    assert kinds(make_run({"loss": smooth, "epoch": epoch}), "sft") == set()
