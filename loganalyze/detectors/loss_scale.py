@@ -18,10 +18,14 @@ from loganalyze.tracks import Track, row_ref
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """The loss scale as told at one place of the log. step: -1 where unknown."""
+    """The loss scale as told at one place of the log. step: -1 where unknown.
+
+    old: the scale before, where the message says it.
+    """
 
     step: int
     value: float
+    old: float | None = None
     ref: LineRef
     overflow: bool
 
@@ -54,7 +58,13 @@ def _from_events(context: Context, segment: int) -> list[Scale]:
             source=row["source"], line=row["line"], offset=row["offset"], length=row["length"]
         )
         step = -1 if row["step"] is None else row["step"]
-        found.append(Scale(step=step, value=float(new), ref=ref, overflow=True))
+        old = detail.get("old_scale")
+        found.append(
+            Scale(
+                step=step, value=float(new), ref=ref, overflow=True,
+                old=None if old is None else float(old),
+            )
+        )  # fmt: skip
     return found
 
 
@@ -103,12 +113,35 @@ def _halvings(context: Context, told: list[Scale]) -> Finding | None:
     """At least three halvings within fifty steps."""
     window = context.value("loss_scale_collapse.window_steps")
     least = context.value("loss_scale_collapse.halvings")
+    chains = _chains(told)
+    found = [
+        item for item in (_in_chain(context, chain, window, least) for chain in chains) if item
+    ]
+    return found[0] if found else None
+
+
+def _chains(told: list[Scale]) -> list[list[Scale]]:
+    """Scales by engine: a message belongs to the chain that ends with the old scale it names."""
+    chains: list[list[Scale]] = []
+    for scale in told:
+        same = [c for c in chains if scale.old is None or c[-1].value == scale.old]
+        if same:
+            same[-1].append(scale)
+        else:
+            chains.append([scale])
+    return chains
+
+
+def _in_chain(context: Context, told: list[Scale], window: float, least: float) -> Finding | None:
     falls = [
         (two, float(np.log2(one.value / two.value)))
         for one, two in pairwise(told)
         if 0 < two.value < one.value and two.step - one.step <= window
     ]
-    hits = []
+    first_old = told[0].old
+    if first_old is not None and 0 < told[0].value < first_old:
+        falls.insert(0, (told[0], float(np.log2(first_old / told[0].value))))
+    hits: list[Scale] = []
     for end, (last, _) in enumerate(falls):
         inside = [f for f in falls[: end + 1] if last.step - f[0].step <= window]
         if sum(f[1] for f in inside) >= least:
