@@ -172,20 +172,20 @@ def _findings(refs: dict[int, LineRef], label: str) -> tuple[Finding, ...]:
 
 def _causes(refs: dict[int, LineRef]) -> tuple[Cause, ...]:
     lead = CheckResult(
-        check="grad_leads_loss", state="supported",
+        check="grad_leads", state="supported",
         evidence=(Evidence(label="value_peak", step=SPIKE - 3, value=9.0, unit="1",
                            ref=refs[SPIKE - 3]),),
     )  # fmt: skip
     return (
-        Cause(id="bad_batch", verdict="supported", confidence=0.72, checks=(
-            lead, CheckResult(check="recovers_alone", state="supported"),
-            CheckResult(check="sample_ids_known", state="not_checkable", missing=("sample ids",)),
-        ), missing=("sample ids",)),
-        Cause(id="lr_too_high", verdict="not_checkable", confidence=0.2, checks=(
-            CheckResult(check="lr_config", state="not_checkable", missing=("lr_schedule",)),),
-            missing=("lr_schedule",)),
-        Cause(id="loss_scale", verdict="ruled_out", confidence=0.0, checks=(
-            CheckResult(check="overflow_near", state="ruled_out"),)),
+        Cause(id="C.SPIKE.TRANSIENT", verdict="supported", confidence=0.72, checks=(
+            lead, CheckResult(check="recovered", state="supported"),
+            CheckResult(check="sample_outlier", state="not_checkable", missing=("sample_losses",)),
+        ), missing=("sample_losses",)),
+        Cause(id="C.LR.TOO_HIGH", verdict="not_checkable", confidence=0.2, checks=(
+            CheckResult(check="lr_changed", state="not_checkable", missing=("lr",)),),
+            missing=("lr",)),
+        Cause(id="C.PREC.FP16_OVERFLOW", verdict="ruled_out", confidence=0.0, checks=(
+            CheckResult(check="scale_halves", state="ruled_out"),)),
     )  # fmt: skip
 
 
@@ -197,7 +197,7 @@ def _incidents(refs: dict[int, LineRef]) -> tuple[Incident, ...]:
         Incident(id="I1", severity="critical", kind="loss_spike", step_first=SPIKE - 3,
                  step_last=SPIKE + 29, first_mover="LA202-1", findings=("LA202-1", "LA102-1"),
                  causes=_causes(refs), recovered=True, cost_steps=32, cost_seconds=67.2,
-                 settle="sample_ids_known"),
+                 settle="sample_outlier"),
         Incident(id="I3", severity="critical", kind="loss_nonfinite", step_first=NAN_FROM,
                  step_last=CRASH, first_mover="LA101-1", findings=("LA101-1",), causes=(),
                  recovered=False, cost_steps=300, cost_seconds=630.0),

@@ -9,7 +9,7 @@ from loganalyze.report import numbers, story
 from loganalyze.report.model import RunView, fine, missing_of, ordered_causes, views
 from loganalyze.report.story import Files
 from loganalyze.report.text import CHECK_MARKS, place, skip_reason
-from loganalyze.report.wording import Both, both, cause_text, joined, kind_title, name_of
+from loganalyze.report.wording import Both, both, cause_text, joined, kind_title
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|~>$])")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", "@": "&#64;", ":": "&#58;"}
@@ -127,7 +127,7 @@ def _checks(run: RunView, lang: str) -> list[str]:
     lines = []
     passed = fine(run)
     if passed:
-        lines += [_fact("ui_fine", joined([name_of(name) for name in passed]), lang), ""]
+        lines += [_fact("ui_fine", joined([kind_title(name) for name in passed]), lang), ""]
     skipped = [d for d in run.diagnosis.detectors if d.status == "skipped"]
     if skipped:
         lines += [f"**{both('ui_could_not').of(lang)}**", ""]

@@ -23,7 +23,7 @@ from loganalyze.report.quotes import Quoter
 from loganalyze.report.story import Files
 from loganalyze.report.svg import Shade, chart
 from loganalyze.report.text import skip_reason
-from loganalyze.report.wording import Both, metric_label, name_of
+from loganalyze.report.wording import Both, kind_title, metric_label
 
 MOST_BLOCKS = 16  # findings shown with their evidence; more are rows of the list
 MOST_CONFIG = 300
@@ -111,7 +111,7 @@ def run_page(run: RunView, drawn: tuple[Chart, ...], files: Files) -> RunPage:
         panels=_panels(run, made),
         heat=heat_maps(run),
         levels=_levels(run),
-        fine=tuple(name_of(name) for name in fine(run)),
+        fine=tuple(kind_title(name) for name in fine(run)),
         skipped=tuple((story.detector_name(d.detector), skip_reason(d)) for d in _skipped(run)),
         off=tuple(story.detector_name(name) for name in detectors_by_status(run.diagnosis, "off")),
         thresholds=_thresholds(run),

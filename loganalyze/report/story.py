@@ -196,7 +196,7 @@ def statistics(finding: Finding) -> tuple[tuple[Both, str], ...]:
 def detector_name(detector: str) -> Both:
     """A detector by what it looks for: at most three kinds."""
     kinds = kinds_of(detector)
-    words = joined([name_of(kind) for kind in kinds[:3]])
+    words = joined([kind_title(kind) for kind in kinds[:3]])
     return words if len(kinds) <= 3 else both("ui_and_others", names=words)
 
 

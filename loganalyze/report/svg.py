@@ -69,7 +69,8 @@ def chart(
     parts = [_shade(frame, shade) for shade in shades]
     parts += _grid(frame, unit)
     parts += [_restart(frame, step) for step in restarts if frame.first <= step <= frame.last]
-    parts += [path for item in drawn for path in _paths(frame, item)]
+    several = len({curve.rank for curve, _, _ in drawn}) > 1
+    parts += [path for item in drawn for path in _paths(frame, item, several)]
     parts += [_marks(frame, item) for item in drawn]
     head = f'<svg class="plot" viewBox="0 0 {frame.width} {frame.height}" role="img">'
     return Markup(head + "".join(parts) + "</svg>")
@@ -143,15 +144,19 @@ def _restart(frame: Frame, step: int) -> str:
     return f'<path class="r" d="M{x:.1f} {TOP}V{frame.height - BOTTOM}"/>'
 
 
-def _paths(frame: Frame, item: _Cut) -> list[str]:
-    """The line of a curve; the part that was run again later as a line of its own."""
+def _paths(frame: Frame, item: _Cut, several: bool) -> list[str]:
+    """The line of a curve; the part that was run again later as a line of its own.
+
+    several: whether ranks must be told apart by colour.
+    """
     curve, steps, values = item
     cut = len(steps) if curve.again_from is None else int(np.searchsorted(steps, curve.again_from))
+    rank = curve.rank % 8 if several and curve.rank is not None else 0
     parts = ((steps[:cut], values[:cut], ""), (steps[cut:], values[cut:], " old"))
-    return [_path(frame, curve, a, v, extra) for a, v, extra in parts if len(a)]
+    return [_path(frame, curve, a, v, f"c{rank}{extra}") for a, v, extra in parts if len(a)]
 
 
-def _path(frame: Frame, curve: Curve, steps: IntArray, values: FloatArray, extra: str) -> str:
+def _path(frame: Frame, curve: Curve, steps: IntArray, values: FloatArray, style: str) -> str:
     index = extremes(values, COLUMNS)
     breaks = set(steps[-1:].tolist()) | set(curve.steps[curve.gaps].tolist())
     xs, ys = frame.x(steps[index]).tolist(), frame.y(values[index]).tolist()
@@ -163,8 +168,7 @@ def _path(frame: Frame, curve: Curve, steps: IntArray, values: FloatArray, extra
         commands.append(f"{pen}{x:.0f} {y:.1f}")
         pen = "M" if step in breaks else "L" if pen == "M" else " "
     shape = "".join(commands)
-    rank = 0 if curve.rank is None else curve.rank % 8
-    return f'<path class="c c{rank}{extra} {curve.role}" d="{shape}"/>' if shape else ""
+    return f'<path class="c {style} {curve.role}" d="{shape}"/>' if shape else ""
 
 
 def _marks(frame: Frame, item: _Cut) -> str:

@@ -17,7 +17,7 @@ from loganalyze.report.model import (
 from loganalyze.report.paper import Paper
 from loganalyze.report.spark import spark
 from loganalyze.report.story import Files
-from loganalyze.report.wording import Both, both, cause_text, joined, kind_title, name_of
+from loganalyze.report.wording import Both, both, cause_text, joined, kind_title
 
 MARKS = {"critical": "✖", "warning": "▲", "info": "●", "clean": "✔", "unreadable": "■"}
 CHECK_MARKS = {"supported": "+", "ruled_out": "-", "not_checkable": "?"}
@@ -126,10 +126,11 @@ def _cause(paper: Paper, run: RunView, incident: Incident, cause: Cause) -> None
     title = paper.say(cause_text(incident.kind, cause.id).title)
     style = "bold" if cause.verdict == "supported" else ""
     paper.line(2, f"{CHECK_MARKS[cause.verdict]} {title}", style, tail=state)
-    for check in cause.checks[:MAX_CHECKS]:
+    told = cause.verdict == "supported"
+    for check in cause.checks[: MAX_CHECKS if told else 2]:
         lack = f" ({paper.say(story.missing_words(check.missing))})" if check.missing else ""
         paper.line(6, f"{CHECK_MARKS[check.state]} {paper.say(both(check.check))}{lack}", "dim")
-        for evidence in check.evidence:
+        for evidence in check.evidence if told else ():
             _evidence(paper, run, evidence, 8)
 
 
@@ -187,7 +188,7 @@ def skip_reason(detector: object) -> Both:
 
 
 def _names(names: Sequence[str]) -> Both:
-    return joined([name_of(name) for name in names])
+    return joined([kind_title(name) for name in names])
 
 
 def _inputs(paper: Paper, report: Report, runs: tuple[RunView, ...]) -> None:

@@ -14,6 +14,7 @@ import report_fixture as fixture
 from loganalyze.model import Report
 from loganalyze.report import render
 from loganalyze.report.html import safe_json
+from loganalyze.report.wording import cause_text
 
 ALLOWED = {"script", "style", "link", "meta", "img"}
 
@@ -98,7 +99,9 @@ def test_first_screen_says_it_all_without_scripts(texts: dict[str, str]) -> None
     text = texts["both"]
     for wanted in (
         "2 critical incidents need attention now", "2 起严重事件需要立即处理", "Gradient explosion",
-        f"at step {fixture.SPIKE - 3}", "bad batch", "train_7b.log:2601", '<svg class="plot"',
+        f"at step {fixture.SPIKE - 3}",
+        cause_text("loss_spike", "C.SPIKE.TRANSIENT").title.zh,
+        "train_7b.log:2601", '<svg class="plot"',
         "gradient.spike_z", "median and MAD of the last 200 points", "fabric manager says hello",
         "LA601-1", "notes.bin", "Validation loss rises", "--finding LA202-1",
     ):  # fmt: skip

@@ -51,9 +51,21 @@ function stepAt(run, value) {
 
 const axisValue = (value) => (typeof value === "number" ? value : Date.parse(`${value.replace(" ", "T")}Z`));
 
+// All charts of a run share one range, so that the same place means the same step.
+function wholeRange(run) {
+  let [low, high] = run.facts.steps;
+  if (run.view.axis !== "steps") {
+    const ends = Object.keys(run.facts.axes[run.view.axis]).map((s) => knots(run, run.view.axis, s).values);
+    low = Math.min(...ends.map((v) => v[0])) * unitOf(run.view.axis);
+    high = Math.max(...ends.map((v) => v.at(-1))) * unitOf(run.view.axis);
+  }
+  const pad = (high - low) * 0.01 || 1;
+  return [low - pad, high + pad];
+}
+
 function rangeOnAxis(run) {
   const range = run.view.range;
-  if (!range) return null;
+  if (!range) return wholeRange(run);
   const ends = [placeStep(run, range[0]), placeStep(run, range[1])];
   return [Math.min(...ends), Math.max(...ends)];
 }

@@ -16,13 +16,22 @@ function curvesOf(run, facts) {
   }));
 }
 
+// Bytes are drawn in the binary unit that fits; everything else as it is.
+function scaleOf(chart) {
+  if (chart.facts.unit !== "B") return [1, chart.facts.unit];
+  let top = 0;
+  for (const curve of chart.curves) for (const value of curve.y) if (Number.isFinite(value) && Math.abs(value) > top) top = Math.abs(value);
+  const at = Math.min(4, Math.max(0, Math.floor(Math.log2(top || 1) / 10)));
+  return [2 ** (-10 * at), ["B", "KiB", "MiB", "GiB", "TiB"][at]];
+}
+
 // x and y for plotly: on the chosen axis, with a hole at each gap and each NaN.
-function line(run, curve, from, to) {
+function line(run, curve, from, to, factor) {
   const x = [], y = [];
   for (let i = from; i < to; i++) {
     const at = place(run, curve.segment, curve.x[i]);
     x.push(at);
-    y.push(Number.isFinite(curve.y[i]) ? curve.y[i] : null);
+    y.push(Number.isFinite(curve.y[i]) ? curve.y[i] * factor : null);
     if (curve.gaps.has(i)) { x.push(at); y.push(null); }
   }
   return { x, y };
@@ -44,15 +53,15 @@ function curveTraces(run, chart, curve, marked) {
 
 function curveTrace(run, chart, curve, marked, from, to, old) {
   const name = nameOfCurve(curve) + (old ? ` · ${say("branch")}` : "");
-  const stroke = colour(`c${curve.role === "raw" ? (curve.rank ?? 0) % 8 : 0}`);
+  const stroke = colour(`c${curve.role === "raw" && chart.facts.ranks > 1 ? (curve.rank ?? 0) % 8 : 0}`);
   const thin = curve.role === "low" || curve.role === "high";
   return {
-    ...line(run, curve, from, to), type: "scatter", role: curve.role, name: inert(name),
+    ...line(run, curve, from, to, chart.scale[0]), type: "scatter", role: curve.role, name: inert(name),
     mode: marked && curve.role === "raw" ? "lines+markers" : "lines",
     connectgaps: false, opacity: old ? 0.5 : 1,
     line: { color: stroke, width: thin ? 0.5 : 1.2 }, marker: { size: 3.5, color: stroke },
     fill: curve.role === "high" ? "tonexty" : "none", fillcolor: dark() ? "rgba(255,255,255,.10)" : "rgba(30,40,50,.10)",
-    hovertemplate: `%{y:.6~g} ${inert(chart.facts.unit === "1" ? "" : chart.facts.unit)}<extra>${inert(name)}</extra>`,
+    hovertemplate: `%{y:.6~g} ${inert(chart.scale[1] === "1" ? "" : chart.scale[1])}<extra>${inert(name)}</extra>`,
   };
 }
 
@@ -61,7 +70,7 @@ function smoothTraces(run, chart) {
   return chart.curves.filter((c) => c.smooth[n]).map((curve) => ({
     type: "scatter", mode: "lines", role: "smooth", name: say("mean", { n }),
     x: [...curve.sx].map((step) => place(run, curve.segment, step)),
-    y: [...curve.smooth[n]].map((v) => (Number.isFinite(v) ? v : null)),
+    y: [...curve.smooth[n]].map((v) => (Number.isFinite(v) ? v * chart.scale[0] : null)),
     line: { color: colour(chart.facts.ranks > 1 ? `c${(curve.rank ?? 0) % 8}` : "c2"), width: 2.2 }, connectgaps: false,
     hovertemplate: `%{y:.6~g}<extra>${inert(say("mean", { n }))}</extra>`,
   }));
@@ -72,7 +81,7 @@ function inView(run, chart) {
   let low = Infinity, high = -Infinity, count = 0;
   for (const curve of chart.curves) {
     for (let i = 0; i < curve.x.length; i++) {
-      const value = curve.y[i];
+      const value = curve.y[i] * chart.scale[0];
       if (curve.x[i] < a || curve.x[i] > b || !Number.isFinite(value)) continue;
       if (run.view.scale === "log" && value <= 0) continue;
       count++;
@@ -93,14 +102,14 @@ function valueRange(run, { low, high }) {
 function layout(run, chart, view) {
   const wall = run.view.axis === "wall", range = rangeOnAxis(run);
   const line = colour("line"), soft = colour("soft");
-  const bytes = chart.facts.unit === "B", share = chart.facts.unit === "share";
+  const bytes = chart.facts.unit === "B" ? ` ${chart.scale[1]}` : "", share = chart.facts.unit === "share";
   return {
-    margin: { l: 58, r: 12, t: 6, b: 26 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    margin: { l: bytes ? 66 : 58, r: 12, t: 6, b: wall ? 36 : 26 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: getComputedStyle(document.body).fontFamily, size: 11, color: soft },
     showlegend: false, hovermode: "closest", dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
     hoverlabel: { bgcolor: colour("card"), bordercolor: line, font: { color: colour("ink"), size: 12 }, align: "left" },
-    xaxis: { type: wall ? "date" : "linear", range: range ?? undefined, autorange: !range, gridcolor: "rgba(0,0,0,0)", zeroline: false, linecolor: line, showline: true, ticks: "outside", tickcolor: line, ticklen: 4, exponentformat: "SI", tickformat: run.view.axis === "steps" ? "d" : undefined, showspikes: true, spikemode: "across", spikethickness: 1, spikedash: "dot", spikecolor: colour("faint"), nticks: 6 },
-    yaxis: { type: run.view.scale, range: valueRange(run, view), fixedrange: true, gridcolor: line, zeroline: false, exponentformat: bytes ? "SI" : "e", tickformat: share ? ".3~%" : bytes || view.high >= 1e5 ? ".4~s" : undefined, nticks: 5 },
+    xaxis: { type: wall ? "date" : "linear", range, autorange: false, gridcolor: "rgba(0,0,0,0)", zeroline: false, linecolor: line, showline: true, ticks: "outside", tickcolor: line, ticklen: 4, exponentformat: "SI", tickformat: run.view.axis === "steps" ? "d" : undefined, showspikes: true, spikemode: "across", spikethickness: 1, spikedash: "dot", spikecolor: colour("faint"), nticks: 6 },
+    yaxis: { type: run.view.scale, range: valueRange(run, view), fixedrange: true, gridcolor: line, zeroline: false, exponentformat: "e", ticksuffix: bytes, tickformat: share ? ".3~%" : view.high >= 1e5 ? ".4~s" : undefined, nticks: 5 },
     yaxis2: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
     shapes: shapes(run, chart), uirevision: "linked",
   };
@@ -112,6 +121,7 @@ async function draw(chart) {
   const { run } = chart;
   const [lib] = await Promise.all([plotly(), loadBlock(run)]);
   chart.curves ??= curvesOf(run, chart.facts);
+  chart.scale ??= scaleOf(chart);
   const view = inView(run, chart);
   const traces = [
     ...chart.curves.flatMap((c) => curveTraces(run, chart, c, view.count <= NEAR)),
