@@ -32,6 +32,7 @@ from loganalyze_parsers import (
     rl_trainers,
     small_trainers,
     swanlab,
+    swanlab_log,
     tables,
     tables_chart,
     tables_runs,
@@ -103,6 +104,7 @@ PARSERS: tuple[Parser, ...] = (
     history_parquet.PARSER,
     mlflow_files.FILE_PARSER,
     mlflow_files.META_PARSER,
+    swanlab_log.PARSER,
     TEXT,
 )
 

@@ -122,8 +122,12 @@ def _cells(block: Block, header: Header) -> Cells:
     text = block.data
     if len(used) < len(starts):
         text = b"\n".join(block.data[starts[i] : starts[i] + size[i]] for i in used)
-    frame = _parsed(text, header)
-    torn = bool(len(used)) and not block.data.endswith(b"\n") and _is_torn(frame, header)
+    frame = _parsed(text, header, len(used))
+    if frame is None:
+        return _slow(block, header)
+    torn = False
+    if len(used) and not block.data.endswith(b"\n"):
+        torn = _is_torn(block.data[starts[used[-1]] :], header)
     if torn:
         used, frame = used[:-1], frame[:-1]
     rows = used[: len(frame)]
@@ -160,28 +164,30 @@ def _breaks_inside_quotes(data: bytes, starts: IntArray) -> bool:
     return bool((np.add.reduceat(quotes, starts) % 2).any())
 
 
-def _parsed(text: bytes, header: Header) -> pl.DataFrame:
+def _parsed(text: bytes, header: Header, rows: int) -> pl.DataFrame | None:
+    """Cells as text; None where they do not come out as one row a line."""
     names = list(header.names)
-    if not text.strip():
+    if not rows:
         return pl.DataFrame(schema=dict.fromkeys(names, pl.String()))
-    return pl.read_csv(
-        io.BytesIO(text),
-        has_header=False,
-        schema=dict.fromkeys(names, pl.String()),
-        separator=header.separator,
-        truncate_ragged_lines=True,
-        encoding="utf8-lossy",
-        raise_if_empty=False,
-    )
+    # A head of our own says how many columns there are, whatever the first row has.
+    head = header.separator.join(f"c{at}" for at in range(len(names))).encode() + b"\n"
+    try:
+        frame = pl.read_csv(
+            io.BytesIO(head + text),
+            separator=header.separator,
+            infer_schema=False,
+            truncate_ragged_lines=True,
+            encoding="utf8-lossy",
+        )
+    except pl.exceptions.PolarsError:
+        return None
+    frame.columns = names
+    return frame if len(frame) == rows else None
 
 
-def _is_torn(frame: pl.DataFrame, header: Header) -> bool:
-    """Whether the last row, without its line break, has lost cells."""
-    return (
-        len(frame) > 1
-        and frame[-1, header.names[-1]] is None
-        and (frame[:-1, header.names[-1]].null_count() < len(frame) - 1)
-    )
+def _is_torn(line: bytes, header: Header) -> bool:
+    """Whether a last line, without its line break, has fewer cells than the header."""
+    return line.count(header.separator.encode()) < len(header.names) - 1
 
 
 def _slow(block: Block, header: Header) -> Cells:

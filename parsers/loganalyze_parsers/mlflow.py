@@ -125,7 +125,8 @@ def _events(
     if status in EXIT_CODES:
         ref = LineRef(source=source, line=max(1, rows), offset=2**40 - 1, length=0)
         wall = stamp / 1000.0 if stamp else None
-        detail: dict[str, str | int | float | None] = {"exit_code": EXIT_CODES[status], "status": status}
+        detail: dict[str, str | int | float | None] = {"status": status}
+        detail["exit_code"] = EXIT_CODES[status]
         events.append(Event(kind="exit", ref=ref, text=status, detail=detail, wall_s=wall))
     return tuple(events)
 

@@ -134,7 +134,8 @@ def parse_meta(path: Path, source: int) -> Iterator[Batch]:
     status = _STATUS.get(found.get("status", ""))
     if status is not None:
         stamp = found.get("end_time", "")
-        detail: dict[str, str | int | float | None] = {"exit_code": EXIT_CODES[status], "status": status}
+        detail: dict[str, str | int | float | None] = {"status": status}
+        detail["exit_code"] = EXIT_CODES[status]
         wall = int(stamp) / 1000.0 if stamp.isdigit() else None
         events.append(Event(kind="exit", ref=ref, text=status, detail=detail, wall_s=wall))
     yield Batch(

@@ -27,6 +27,8 @@ from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.blocks import line_bounds, open_bytes, read_blocks
 from loganalyze_parsers.frames import readings_frame
 from loganalyze_parsers.numbers import whole
+from loganalyze_parsers.swanlab_tags import column_name
+from loganalyze_parsers.tracker_names import known
 
 _ROW = re.compile(rb'\s*\{\s*"index":\s*\d+,\s*"data":.*"create_time":\s*"')
 #: Part of a name -> metric, the first that fits.
@@ -57,6 +59,10 @@ def metric_of(path: str) -> str:
 def parse(path: Path, source: int) -> Iterator[Batch]:
     """One batch a block; a last one says where no name could be found."""
     metric = metric_of(path.as_posix())
+    tag = column_name(path)
+    if tag is not None:
+        found = known(tag)
+        metric = found[0] if found is not None and found[1] == 1.0 else f"raw/{tag}"
     before: Reading | None = None
     with open_bytes(path) as stream:
         for block in read_blocks(stream):
@@ -78,7 +84,7 @@ def parse(path: Path, source: int) -> Iterator[Batch]:
                 ),
                 framework="swanlab",
             )
-    if metric.startswith("raw/"):
+    if metric.startswith("raw/swanlab/"):
         message = f"{path}: the file does not say which metric it holds; it is kept as {metric}"
         note = Problem(rule="metric_without_name", message=message)
         yield Batch(readings=None, problems=(note,), framework="swanlab")

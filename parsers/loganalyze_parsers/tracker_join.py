@@ -14,6 +14,9 @@ import polars as pl
 from loganalyze_parsers.frames import KEY_SCHEMA
 from loganalyze_parsers.tracker_frames import Rows, scattered
 
+_TURN, _PLACE = "turn__", "place__"
+#: Metrics that parsers derive from the clock: every file of a run gives them, once is enough.
+_FROM_CLOCKS = frozenset({"step_time_s"})
 #: Columns of a frame of single scalars; tag is an index into the list of tags.
 SCALAR_COLUMNS = ("step", "line", "offset", "length", "wall_s", "tag", "value")
 
@@ -65,30 +68,41 @@ def _in_order(found: pl.DataFrame) -> pl.DataFrame:
 def join_columns(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """One frame of several that hold one metric each: rows meet by rank, step and turn.
 
-    frames: readings frames, the one whose lines should be cited first (the loss). A column that
-    two frames have stays that of the first; the other becomes `raw/<name>#<n>`.
+    frames: readings frames. The one with the loss (else the first) leads: its order stays, its
+    places are cited; a row that only another frame has goes behind the row before it there. A
+    column that two frames have stays that of the first; the other becomes `raw/<name>#<n>`.
     """
-    ordered = sorted(frames, key=lambda frame: "loss" not in frame.columns)
     made: pl.DataFrame | None = None
+    ordered = sorted(frames, key=lambda frame: "loss" not in frame.columns)
     for number, frame in enumerate(ordered):
         turn = pl.int_range(pl.len()).over("rank", "step")
-        frame = frame.with_columns(turn__=turn)
+        frame = frame.with_columns(turn.alias(_TURN))
         if made is None:
-            made = frame
+            made = frame.with_columns(pl.int_range(pl.len()).cast(pl.Float64).alias(_PLACE))
             continue
-        clash = (set(frame.columns) & set(made.columns)) - {*KEY_SCHEMA, "turn__"}
+        clash = set(frame.columns) & set(made.columns) - {*KEY_SCHEMA, _TURN}
+        frame = frame.drop(clash & _FROM_CLOCKS)
+        clash -= _FROM_CLOCKS
         names = {name: f"raw/{name.removeprefix('raw/')}#{number + 1}" for name in clash}
         made = _met(made, frame.rename(names))
     if made is None:
         return pl.DataFrame(schema=dict(KEY_SCHEMA))
-    return made.sort("turn__", "step", maintain_order=True, nulls_last=True).drop("turn__")
+    return made.drop(_TURN, _PLACE)
 
 
 def _met(made: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
     """Full join; where both have the row, the place and time of the first stay."""
-    keys = ["rank", "step", "turn__"]
-    both = made.join(frame, on=keys, how="full", nulls_equal=True, coalesce=True, suffix="__new")
+    keys = ["rank", "step", _TURN]
+    known = made.select(*keys, _PLACE)
+    found = frame.join(known, on=keys, how="left", nulls_equal=True, maintain_order="left")
+    found = found.with_columns(
+        (pl.col(_PLACE).forward_fill() + 0.5).fill_null(-0.5).alias("after__")
+    ).drop(_PLACE)
+    both = made.join(found, on=keys, how="full", nulls_equal=True, coalesce=True, suffix="__new")
     places = [name for name in KEY_SCHEMA if name not in keys]
-    return both.with_columns(pl.coalesce(name, f"{name}__new").alias(name) for name in places).drop(
-        [f"{name}__new" for name in places]
-    )
+    both = both.with_columns(
+        *(pl.coalesce(name, f"{name}__new").alias(name) for name in places),
+        pl.coalesce(_PLACE, "after__").alias(_PLACE),
+    ).drop([f"{name}__new" for name in places], "after__")
+    both = both.sort(_PLACE, "source", "line", maintain_order=True)
+    return both.with_columns(pl.int_range(pl.len()).cast(pl.Float64).alias(_PLACE))
