@@ -78,7 +78,8 @@ def is_cut(text: str) -> bool:
     """Whether a line of the engine goes on behind its end."""
     if not any(word in text for word in ("step=", "loss scale", "time (ms) |")):
         return False
-    return any(head.search(text) and not rest.search(text) for head, rest in _WHOLE)
+    ends_open = text.endswith((",", "|"))
+    return any(head.search(text) and (ends_open or not rest.search(text)) for head, rest in _WHOLE)
 
 
 def _continues(line: Line) -> bool:
@@ -92,7 +93,7 @@ class DeepSpeedReader:
         """Nothing seen."""
         self._state = State()
         self._reports = Reports()
-        self._wrapped = Wrapped(is_cut, _continues)
+        self._wrapped = Wrapped(is_cut, _continues, most=5)
 
     @property
     def open(self) -> bool:

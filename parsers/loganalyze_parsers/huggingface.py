@@ -66,7 +66,7 @@ class HuggingFaceReader:
         self._last_pairs: Mapping[str, str] = {}
         self._told_hidden = False
         self._postfix_step: int | None = None
-        self._wrapped = Wrapped(is_open_dict, _continues)
+        self._wrapped = Wrapped(is_open_dict, _continues, most=40)
         self._twin: tuple[Line, Found] | None = None
 
     @property

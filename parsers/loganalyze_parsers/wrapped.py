@@ -15,15 +15,18 @@ from dataclasses import replace
 from loganalyze.model import LineRef
 from loganalyze_parsers.api import Line, Taken
 
-#: A record spans at most so many lines.
-_MAX_LINES = 5
-
 
 class Wrapped:
     """At most one line that is still open."""
 
-    def __init__(self, is_open: Callable[[str], bool], continues: Callable[[Line], bool]) -> None:
-        """is_open: whether a text ends inside a record; continues: whether a line goes on."""
+    def __init__(
+        self, is_open: Callable[[str], bool], continues: Callable[[Line], bool], most: int
+    ) -> None:
+        """is_open: whether a text ends inside a record; continues: whether a line goes on.
+
+        most: lines that a record spans at most.
+        """
+        self._most = most
         self._is_open = is_open
         self._continues = continues
         self._held: Line | None = None
@@ -39,7 +42,7 @@ class Wrapped:
         held = self._held
         if held is None:
             return self._hold(line)
-        if line.rank == held.rank and self._lines < _MAX_LINES and self._continues(line):
+        if line.rank == held.rank and self._lines < self._most and self._continues(line):
             joined = join(held, line)
             self._held = joined
             self._lines += 1
@@ -73,9 +76,9 @@ def join(first: Line, second: Line) -> Line:
     """Both texts as one line at the place of both.
 
     White space at the ends is gone, so a cut between words and one inside a word look alike: only
-    after a comma or a bar is a space put in.
+    after a comma, a bar or a colon is a space put in.
     """
-    space = " " if first.text.endswith((",", "|")) else ""
+    space = " " if first.text.endswith((",", "|", ":")) else ""
     ref = LineRef(
         source=first.ref.source,
         line=first.ref.line,

@@ -261,3 +261,27 @@ def test_two_engines_scalers_are_told_apart(tmp_path: Path) -> None:
     assert [e["step"] for e in found] == [0, 0, 1, 2, 3, 4]
     assert [e.get("new_scale") for e in found] == [32, None, 16, None, 8, None]
     assert [e.get("new_scale_engine1") for e in found] == [None, 32, None, 16, None, 16]
+
+
+@pytest.mark.parametrize("word", ["RunningAvg", "Curr", "MaxMem"])
+def test_wrapped_throughput_line(word: str, tmp_path: Path) -> None:
+    """A throughput line wrapped between two fields is one row again."""
+    text = (
+        STAMP + "[timer.py:7:stop] epoch=0/micro_step=160/global_step=40, "
+        "RunningAvgSamplesPerSec=31.5, CurrSamplesPerSec=30.25, MemAllocated=1.5GB, "
+        "MaxMemAllocated=7.25GB\n"
+    ).replace(" " + word, "\n" + word)
+    row = run_of(text + progress(50), tmp_path).readings.row(0, named=True)
+    assert (row["step"], row["samples_per_s"]) == (40, 30.25)
+    assert row["mem_peak_allocated_bytes"] == 7.25 * GIB
+
+
+def test_wrapped_timer_line(tmp_path: Path) -> None:
+    """A timer line wrapped behind a bar or a colon is one row again."""
+    for place in (" | bwd:", " | step:"):
+        text = DIST + "time (ms) | fwd: 160.0 | bwd: 350.0 | step: 12.5\n"
+        at = text.index(place) + len(place)
+        for cut in (at, at - len(place) + 2):
+            wrapped = progress(40) + text[:cut] + "\n" + text[cut:].lstrip()
+            run = run_of(wrapped, tmp_path)
+            assert run.readings["optimizer_time_s"].drop_nulls().to_list() == [0.0125]

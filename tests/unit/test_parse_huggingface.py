@@ -95,6 +95,12 @@ def test_wrapped_row(cut: int, tmp_path: Path) -> None:
     assert text[reading["offset"] : reading["offset"] + reading["length"]] == text[: len(ROW) + 1]
 
 
+def test_pretty_printed_row(tmp_path: Path) -> None:
+    """A dictionary printed over many lines, one pair a line, is one row."""
+    text = ROW.replace(", ", ",\n ") + "\n" + ROW.replace("1.25", "1.125") + "\n"
+    assert column(run_of(text, tmp_path), "loss") == [1.25, 1.125]
+
+
 @pytest.mark.parametrize(
     "line",
     [
