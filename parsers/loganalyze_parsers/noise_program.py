@@ -19,7 +19,8 @@ _RUNNING = re.compile(
 )
 _CODE = re.compile(
     r"^(?:import |from \S+ import|(?:async )?def |class |return\b|if |elif |else:|for |while |"
-    r"with |try:|except\b|finally:|raise\b|assert |yield\b|pass$|break$|continue$|del |global |nonlocal |"
+    r"with |try:|except\b|finally:|raise\b|assert |yield\b|pass$|break$|continue$|del |global |"
+    r"nonlocal |"
     r"lambda |print ?\(|@\w|#|[\"'\[\](){}.*]|self\.|or |and |not |[-+*/] |[rfb]\"|[rfb]'|\w+,$"
     r"|\*{0,2}[A-Za-z_][\w.]*(?:\[.{0,80}\])?(?:, [\w.]+)* ?(?:: ?[\w.\[\], |]+)?"
     r"(?:[-+*/%|&@]?=) ?\S"

@@ -6,7 +6,9 @@ import csv
 from pathlib import Path
 
 import pytest
-from loganalyze_parsers import failures, launcher
+from loganalyze_parsers import DIALECTS, failures, launcher
+from loganalyze_parsers.noise import ignore_rule
+from loganalyze_parsers.prefixes import clean, peel
 from loganalyze_parsers.textlog import parse_text
 from paths import CORPUS, SHARED, needs_corpus
 
@@ -95,3 +97,32 @@ def test_healthy_logs_have_no_failure(path: str) -> None:
     harmless = {"note", "warning", "exit"}
     found = [event for event in events_of(file) if event.kind not in harmless]
     assert [event.text for event in found] == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "deepspeed_hf/dschat_step1_sft_opt1.3b.log",
+        "deepspeed_hf/nanogpt_nadav_1.log",
+        "deepspeed_hf/llamafactory_stdout_20240414.log",
+        "megatron/bs_meg_n16.out",
+        "megatron/mds_4runs_concat.log",
+        "megatron/summit_fp16_630.o",
+    ],
+)
+def test_noise_rules_swallow_no_loss(path: str) -> None:
+    """No rule would ignore a line that a reader takes a loss from; few lines stay unknown."""
+    file = CORPUS / path
+    if not file.exists():
+        pytest.skip(f"{path} is not in this part of the corpus")
+    data = file.read_bytes()
+    lines = unknown = 0
+    for batch in parse_text(file, 0, DIALECTS, ignore_rule):
+        lines, unknown = lines + batch.account.lines, unknown + batch.account.unknown
+        if batch.readings is None or "loss" not in batch.readings.columns:
+            continue
+        kept = batch.readings.filter(batch.readings["loss"].is_not_null())
+        for offset, length in kept.select("offset", "length").iter_rows():
+            text = data[offset : offset + length].decode("utf-8", "replace")
+            assert ignore_rule(peel(clean(text)).text) is None, text
+    assert unknown < 0.05 * lines
