@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from loganalyze.model import LineRef, Source
 
-MOST_CHARACTERS = 300
+MOST_CHARACTERS = 480
 MOST_QUOTES = 240
 
 

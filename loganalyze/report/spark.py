@@ -55,17 +55,17 @@ def _drawn(steps: np.ndarray, values: FloatArray, columns: int) -> Spark | None:
     finite = values[np.isfinite(values)]
     if not len(finite):
         return None
-    low, high = float(finite.min()), float(finite.max())
+    low, high, middle = float(finite.min()), float(finite.max()), float(np.median(finite))
     edges = np.unique(np.linspace(0, len(values), min(columns, len(values)) + 1).astype(int))
-    bars = "".join(_bar(values[a:b], low, high) for a, b in pairwise(edges.tolist()))
+    bars = "".join(_bar(values[a:b], low, high, middle) for a, b in pairwise(edges.tolist()))
     return Spark(bars=bars, first=int(steps[0]), last=int(steps[-1]), low=low, high=high)
 
 
-def _bar(part: FloatArray, low: float, high: float) -> str:
-    """The value farthest from the middle of the range; ! where the log said NaN or Inf."""
+def _bar(part: FloatArray, low: float, high: float, middle: float) -> str:
+    """The value farthest from the median of all; ! where the log said NaN or Inf."""
     if not np.isfinite(part).all():
         return "!"
     if high <= low:
         return BARS[0]
-    value = part[np.argmax(np.abs(part - np.median(part)))]
+    value = part[np.argmax(np.abs(part - middle))]
     return BARS[min(7, int(8 * (value - low) / (high - low)))]

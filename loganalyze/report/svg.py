@@ -168,6 +168,8 @@ def _path(frame: Frame, curve: Curve, steps: IntArray, values: FloatArray, style
         commands.append(f"{pen}{x:.0f} {y:.1f}")
         pen = "M" if step in breaks else "L" if pen == "M" else " "
     shape = "".join(commands)
+    if len(commands) == 1:
+        shape, style = f"{shape}h0", f"{style} dot"  # one point: a line of no length, round ends
     return f'<path class="c {style} {curve.role}" d="{shape}"/>' if shape else ""
 
 
