@@ -92,4 +92,5 @@ class Columns:
         found = pl.concat(parts, how="vertical_relaxed")
         if self._odd:
             found = found.sort("line", maintain_order=True)
-        return readings_of(joined_rows(found, self.tags), source, str(self._path))
+        rows = joined_rows(found, self.tags, equal_is_same=True)
+        return readings_of(rows, source, str(self._path))

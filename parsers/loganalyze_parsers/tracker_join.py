@@ -21,9 +21,14 @@ _FROM_CLOCKS = frozenset({"step_time_s"})
 SCALAR_COLUMNS = ("step", "line", "offset", "length", "wall_s", "tag", "value")
 
 
-def joined_rows(found: pl.DataFrame, tags: Sequence[str]) -> Rows:
-    """Rows of scalars, in the order of their first one. found: SCALAR_COLUMNS, as written."""
-    found = _in_order(_with_turns(found, len(tags)))
+def joined_rows(found: pl.DataFrame, tags: Sequence[str], *, equal_is_same: bool = False) -> Rows:
+    """Rows of scalars, in the order of their first one.
+
+    found: SCALAR_COLUMNS, as written. equal_is_same: a tag that comes again for its step with the
+    same number makes no row (a trainer's last log call gives the epoch a second time); not where
+    a resumed run may have written the same numbers again.
+    """
+    found = _in_order(_with_turns(found, len(tags), equal_is_same))
     first = found.unique("row", keep="first", maintain_order=True).sort("row")
     count = len(first)
     columns = {}
@@ -42,15 +47,15 @@ def joined_rows(found: pl.DataFrame, tags: Sequence[str]) -> Rows:
     )
 
 
-def _with_turns(found: pl.DataFrame, tags: int) -> pl.DataFrame:
+def _with_turns(found: pl.DataFrame, tags: int, equal_is_same: bool) -> pl.DataFrame:
     """With `turn`: how often the tag was written for this step before."""
     key = found["step"].to_numpy().astype(np.uint64) * np.uint64(tags + 1)
     key += found["tag"].to_numpy().astype(np.uint64)
     key.sort()
     if not (key[1:] == key[:-1]).any():
         return found.with_columns(turn=pl.lit(0, dtype=pl.Int64))
-    # A trainer's last log call gives the epoch a second time: the same number is no new row.
-    found = found.unique(["tag", "step", "value"], keep="first", maintain_order=True)
+    if equal_is_same:
+        found = found.unique(["tag", "step", "value"], keep="first", maintain_order=True)
     return found.with_columns(turn=pl.int_range(pl.len()).over("tag", "step"))
 
 
