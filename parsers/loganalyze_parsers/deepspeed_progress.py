@@ -23,7 +23,7 @@ from loganalyze_parsers.deepspeed_state import GIB, Engine, State, parsed, rank_
 from loganalyze_parsers.numbers import NUMBER, number
 
 _PROGRESS = re.compile(
-    r"\bstep=(\d{1,15}), skipped=(\d{1,15}), lr=\[([^\]]*)\], mom=\[[\[(]?"
+    r"\bstep=(\d{1,15}), skipped=(\d{1,15}), lr=\[([^\]]{0,4000})\], mom=\[[\[(]?"
     rf"({NUMBER})?(?:, ({NUMBER}))?"
 )
 _THROUGHPUT = re.compile(
@@ -34,7 +34,7 @@ _THROUGHPUT = re.compile(
 _FIELD = re.compile(rf"(\w+)=({NUMBER})(GB)?")
 _HOST = re.compile(rf"vm %: ({NUMBER}), swap %: ({NUMBER})")
 _PIPE = re.compile(
-    rf"\bsteps: (\d{{1,15}}) loss: ({NUMBER})(?P<more>.*?) iter time \(s\): ({NUMBER})"
+    rf"\bsteps: (\d{{1,15}}) loss: ({NUMBER})(?P<more>.{{0,400}}?) iter time \(s\): ({NUMBER})"
     rf" samples/sec: ({NUMBER})"
 )
 _NAMED = re.compile(rf"([A-Za-z]\w*): ({NUMBER})")

@@ -28,6 +28,7 @@ _PAIR = re.compile(
 _OPEN = re.compile(
     r"""\{\s*['"](?:loss|epoch|eps|eval_\w+|train_runtime|current_steps)['"]\s*:[^{}\[\]]*$"""
 )
+_NEAR = 200  # characters around a dictionary that tell what it is part of
 _COMMA = re.compile(r"\s*,\s*")
 #: Other makers put a word and their step before the dictionary.
 _OTHER_MAKER = re.compile(r"(?:perf|rollout|step|iteration)\s+\d+\s*:\s*$", re.IGNORECASE)
@@ -84,7 +85,7 @@ def find_dicts(text: str) -> list[Found]:
 
 
 def _add(found: list[Found], text: str, run: list[re.Match[str]]) -> None:
-    before = text[: run[0].start()].rstrip()
+    before = text[max(run[0].start() - _NEAR, 0) : run[0].start()].rstrip()
     opened = before.endswith("{")
     if opened:
         before = before[:-1]
@@ -92,7 +93,7 @@ def _add(found: list[Found], text: str, run: list[re.Match[str]]) -> None:
             return
     elif before:
         return
-    after = text[run[-1].end() :].lstrip()
+    after = text[run[-1].end() : run[-1].end() + _NEAR].lstrip()
     closed = after.startswith("}")
     if after.startswith(("[", "{", "(")):
         return

@@ -31,8 +31,8 @@ LIFE_MARKERS = (
     "Total batch size", "Unsloth",
 )  # fmt: skip
 
-_BLOCK = re.compile(r"\*{3,} ?(.+?) ?\*{3,}")
-_SETTING = re.compile(rf"([A-Z][\w .,&()/-]*?)\s*=\s*({NUMBER})(?![\w.])")
+_BLOCK = re.compile(r"\*{3,9} ?([^*]{1,60}?) ?\*{3,9}")
+_SETTING = re.compile(rf"([A-Z][\w .,&()/-]{{0,80}}?)\s*=\s*({NUMBER})(?![\w.])")
 _SETTINGS: Mapping[str, str] = {
     "Num examples": "num_examples",
     "Num Epochs": "num_train_epochs",

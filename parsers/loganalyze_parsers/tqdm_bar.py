@@ -27,11 +27,13 @@ MARKERS = ("it/s", "s/it")
 
 _CLOCK = r"(?:\d+ days?, )?\d+(?::\d\d){1,2}|\?"
 _BAR = re.compile(
-    r"(?P<label>[^|\r\n\]}]{0,80}?)(?P<percent>\d{1,3})%\|[^|\r\n]*\|\s*"
+    r"(?P<percent>\d{1,3})%\|[^|\r\n]*\|\s*"
     r"(?P<done>\d{1,15})/(?P<total>\d{1,15})\s*"
     rf"\[(?P<elapsed>{_CLOCK})<(?P<left>{_CLOCK}),\s*(?P<rate>[\d.]+|\?)\s*(?P<unit>it/s|s/it)"
     r"(?:,\s*(?P<postfix>[^\]\r\n]*))?\]"
 )
+#: What stands before these is not the bar's own text: another bar, a glued dictionary.
+_ENDS_OTHER = re.compile(r"[|\r\n\]}]")
 _PAIR = re.compile(r"([A-Za-z][\w/. -]*?)\s*[=:]\s*([^,=]+?)(?=,|$)")
 
 
@@ -56,7 +58,7 @@ def find_bars(text: str) -> list[Bar]:
     """All bars on a line, from left to right."""
     if "%|" not in text:
         return []
-    return [_bar(match) for match in _BAR.finditer(text)]
+    return [_bar(match, text) for match in _BAR.finditer(text)]
 
 
 def clock_seconds(text: str) -> float | None:
@@ -79,12 +81,13 @@ def clock_seconds(text: str) -> float | None:
     return sum(float(value) * unit[name] for value, name in parts)
 
 
-def _bar(match: re.Match[str]) -> Bar:
+def _bar(match: re.Match[str], text: str) -> Bar:
+    before = text[max(match.start() - 80, 0) : match.start()]
     return Bar(
         done=int(match["done"]),
         total=int(match["total"]),
         elapsed_s=clock_seconds(match["elapsed"]),
-        described=bool(match["label"].strip()),
+        described=bool(_ENDS_OTHER.split(before)[-1].strip()),
         postfix=_postfix(match["postfix"] or ""),
         start=match.start("percent"),
         end=match.end(),
