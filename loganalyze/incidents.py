@@ -14,6 +14,8 @@ from loganalyze.model import SEVERITIES, Finding, RunLog, Severity, severity_ran
 
 #: Log lines between two findings of one kind that are still one story.
 _SAME_KIND_LINES = 50
+#: Kinds that follow from how a run ended; their steps are the steps that were lost.
+_CONSEQUENCES = frozenset({"work_lost", "restart", "checkpoint_incomplete"})
 #: Kinds that tell about the log or the set-up, not of anything that happened.
 _STANDING = frozenset({"config_audit", "metrics_missing", "unread_input", "data_exhausted"})
 
@@ -82,9 +84,14 @@ def _joined(findings: Sequence[Finding], interval: int) -> list[list[Finding]]:
 
 
 def _time(item: Finding) -> tuple[float, int, str]:
-    """Earlier first; of equal steps the gradient before the loss before the end of the run."""
-    step = float("inf") if item.step_first is None else float(item.step_first)
+    """Earlier first; of equal steps the gradient before the loss before the end of the run.
+
+    What was lost is known only when the run has ended, so such findings stand at their last step.
+    """
+    at = item.step_last if item.kind in _CONSEQUENCES else item.step_first
+    step = float("inf") if at is None else float(at)
     early = {"gradient": 0, "loss": 1, "memory": 1}.get(_family(item.kind), 2)
+    early += item.kind in _CONSEQUENCES
     return (step, early, item.id)
 
 
@@ -110,15 +117,17 @@ def _near(early: Finding, late: Finding, lag: int, interval: int) -> bool:
     if lag < 0 or early.step_first is None or late.step_first is None:
         return True
     end = early.step_first if early.step_last is None else early.step_last
-    return late.step_first - end <= max(lag, 1) * interval
+    start = late.step_last if late.kind in _CONSEQUENCES else late.step_first
+    return (start or 0) - end <= max(lag, 1) * interval
 
 
 def _story(run: RunLog, group: list[Finding]) -> Story:
     worst = max(group, key=lambda f: severity_rank(f.severity))
     grave = [f for f in group if f.severity == worst.severity]
     kind = min((f.kind for f in grave), key=_gravity)
-    firsts = [f.step_first for f in group if f.step_first is not None]
-    lasts = [f.step_last for f in group if f.step_last is not None]
+    moving = [f for f in group if f.kind not in _CONSEQUENCES] or group
+    firsts = [f.step_first for f in moving if f.step_first is not None]
+    lasts = [f.step_last for f in moving if f.step_last is not None]
     first, last = min(firsts, default=None), max(lasts, default=None)
     return Story(
         findings=tuple(group),

@@ -29,14 +29,16 @@ class CheckContext:
 
     @property
     def first(self) -> int | None:
-        """The incident's first step."""
-        steps = [f.step_first for f in self.findings if f.step_first is not None]
+        """The incident's first step (what was lost later does not count)."""
+        moving = [f for f in self.findings if f.kind not in ("work_lost", "restart")]
+        steps = [f.step_first for f in moving if f.step_first is not None]
         return min(steps, default=self.finding.step_first)
 
     @property
     def last(self) -> int | None:
         """The incident's last step."""
-        steps = [f.step_last for f in self.findings if f.step_last is not None]
+        moving = [f for f in self.findings if f.kind not in ("work_lost", "restart")]
+        steps = [f.step_last for f in moving if f.step_last is not None]
         return max(steps, default=self.finding.step_last)
 
     def value(self, name: str) -> float:

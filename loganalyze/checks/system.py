@@ -209,9 +209,7 @@ def after_save(context: CheckContext) -> CheckResult:
     return _last_event(context, "after_save", "checkpoint_save_begin", None)
 
 
-def _last_event(
-    context: CheckContext, check: str, kind: str, metric: str | None
-) -> CheckResult:
+def _last_event(context: CheckContext, check: str, kind: str, metric: str | None) -> CheckResult:
     step = context.first
     if step is None:
         return missing(check, "step")
@@ -255,9 +253,10 @@ SYSTEM: dict[str, Check] = {
     "host_memory_leaked": beside("host_memory_leaked", "host_memory_leak"),
     "nan_beside": beside("nan_beside", "loss_nonfinite", "grad_nonfinite"),
     "loss_rose_beside": beside("loss_rose_beside", "loss_spike", "loss_divergence"),
-    "restarted": beside("restarted", "restart"),
     "hardware_said": happened("hardware_said", "xid", "hardware_error"),
-    "hardware_near": happened("hardware_near", "xid", "hardware_error", "rerun_mismatch", margin=50),
+    "hardware_near": happened(
+        "hardware_near", "xid", "hardware_error", "rerun_mismatch", margin=50
+    ),
     "comm_said": happened("comm_said", "comm_timeout", "comm_error"),
     "oom_said": happened("oom_said", "oom"),
     "host_oom_said": happened("host_oom_said", "host_oom"),
@@ -275,7 +274,9 @@ SYSTEM: dict[str, Check] = {
     "port_said": signature("port_said", "address already in use", "EADDRINUSE"),
     "import_said": signature("import_said", "ModuleNotFound", "ImportError", "undefined symbol"),
     "index_said": signature("index_said", "device-side assert", "index out of", "IndexError"),
-    "labels_said": signature("labels_said", "all labels are -100", "no valid tokens", "response key"),
+    "labels_said": signature(
+        "labels_said", "all labels are -100", "no valid tokens", "response key"
+    ),
     "allocator_flush": signature("allocator_flush", "allocator cache flush"),
     "zero2_overlap": setting("zero2_overlap", "overlap_comm", "overlap_grad_reduce"),
     "fp8_on": setting("fp8_on", "fp8", "fp8_format"),
@@ -298,7 +299,6 @@ NEEDS: dict[str, Check] = {
     "padding_only": needs("padding_only", "valid_tokens"),
     "other_attention_cures": needs("other_attention_cures", "attention_backend_test"),
     "optimizer_restored": needs("optimizer_restored", "optimizer_load_line"),
-    "tokenizer_same": needs("tokenizer_same", "tokenizer_hash"),
     "versions_changed": needs("versions_changed", "version_dump"),
     "random_tokens_loss": needs("random_tokens_loss", "loss_on_random_tokens"),
     "seed_identical": needs("seed_identical", "second_run"),

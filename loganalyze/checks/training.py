@@ -37,16 +37,6 @@ def grad_leads(context: CheckContext) -> CheckResult:
     return yes_or_no("grad_leads", lead > 0, evidence, seen("lead_steps", lead, "step", "> 0"))
 
 
-def grad_calm(context: CheckContext) -> CheckResult:
-    """The gradient norm stayed in its range."""
-    before, during = context.before("grad_norm"), context.during("grad_norm")
-    if not len(before) or not len(during):
-        return missing("grad_calm", "grad_norm")
-    ratio = float(during.max() / max(float(np.median(before)), 1e-12))
-    limit = context.value("calm_ratio")
-    return yes_or_no("grad_calm", ratio < limit, seen("ratio_to_median", ratio, "", f"< {limit:g}"))
-
-
 def loss_calm(context: CheckContext) -> CheckResult:
     """The loss did not move while the gradient norm did."""
     before, during = context.before("loss"), context.during("loss")
@@ -58,20 +48,20 @@ def loss_calm(context: CheckContext) -> CheckResult:
     return yes_or_no("loss_calm", rise < limit, seen("loss_rise", rise, "nat", f"< {limit:.3g}"))
 
 
-def recovered(context: CheckContext) -> CheckResult:
+def came_back(context: CheckContext) -> CheckResult:
     """The loss came back to its level by itself."""
     track = context.track("loss")
     before = context.before("loss")
     if track is None or context.last is None or not len(before):
-        return missing("recovered", "loss")
+        return missing("came_back", "loss")
     after = track.values[track.steps > context.last]
     after = after[np.isfinite(after)][:100]
     if len(after) < 3:
-        return missing("recovered", "later_steps")
+        return missing("came_back", "later_steps")
     level, back = float(np.median(before)), float(np.median(after[-20:]))
     near = back <= level + max(0.02 * abs(level), context.value("calm_nats"))
     evidence = seen("level_after", back, "nat", f"<= {level:.4g}")
-    return yes_or_no("recovered", near, evidence)
+    return yes_or_no("came_back", near, evidence)
 
 
 def lr_changed(context: CheckContext) -> CheckResult:
@@ -158,19 +148,26 @@ def is_bf16(context: CheckContext) -> CheckResult:
 
 
 def grows_before(context: CheckContext) -> CheckResult:
-    """Loss or gradient norm grew over several lines before the first non-finite value."""
+    """Loss or gradient norm left its level on the lines before the first non-finite value."""
+    bad = [f.step_first for f in context.of_kind("loss_nonfinite", "grad_nonfinite")]
+    end = min((step for step in bad if step is not None), default=context.first)
+    limit = context.value("growth_ratio")
+    known = False
     for metric in ("grad_norm", "loss"):
-        values = context.before(metric, 60)
-        if len(values) >= 12:
-            level = float(np.median(values[:-10]))
-            ratio = float(values[-5:].max() / max(abs(level), 1e-12))
-            limit = context.value("growth_ratio")
-            evidence = seen(f"{metric}_growth", ratio, "", f"> {limit:g}")
-            if ratio > limit:
-                return yes_or_no("grows_before", True, evidence)
-    if not len(context.before("loss")):
-        return missing("grows_before", "loss")
-    return yes_or_no("grows_before", False)
+        track = context.track(metric)
+        if track is None or end is None:
+            continue
+        values = track.values[track.steps < end]
+        values = values[np.isfinite(values)][-200:]
+        if len(values) < 6:
+            continue
+        known = True
+        level, top = float(np.median(values)), float(values[-30:].max())
+        wanted = limit if metric == "grad_norm" else 1 + (limit - 1) / 8
+        if top > wanted * abs(level):
+            evidence = seen("growth_before", top / max(abs(level), 1e-12), "", f"> {wanted:g}")
+            return yes_or_no("grows_before", True, evidence)
+    return yes_or_no("grows_before", False) if known else missing("grows_before", "loss")
 
 
 def from_first_step(context: CheckContext) -> CheckResult:
@@ -239,7 +236,9 @@ def clip_off(context: CheckContext) -> CheckResult:
         return missing("clip_off", "setting_clip")
     usual = context.before("grad_norm")
     far = bool(len(usual)) and limit > 10 * float(np.median(usual))
-    return yes_or_no("clip_off", limit <= 0 or far, seen("clip", limit, "", "> 0, near the norm"))
+    return yes_or_no(
+        "clip_off", limit <= 0 or far, seen("clip_threshold", limit, "", "> 0, near the norm")
+    )
 
 
 def small_batch(context: CheckContext) -> CheckResult:
@@ -265,9 +264,8 @@ def no_warmup(context: CheckContext) -> CheckResult:
 
 TRAINING: dict[str, Check] = {
     "grad_leads": grad_leads,
-    "grad_calm": grad_calm,
     "loss_calm": loss_calm,
-    "recovered": recovered,
+    "came_back": came_back,
     "lr_changed": lr_changed,
     "lr_near_peak": lr_near_peak,
     "in_warmup": in_warmup,

@@ -122,7 +122,9 @@ class MegatronLog:
         """A checkpoint load at a new start."""
         self.now += timedelta(minutes=11)
         self._rank0(f" loading checkpoint from /ckpt/tiny at iteration {step}")
-        self._rank0(f"  successfully loaded checkpoint from /ckpt/tiny [ t 0/1, p 0/1 ] at iteration {step}")
+        self._rank0(
+            f"  successfully loaded checkpoint from /ckpt/tiny [ t 0/1, p 0/1 ] at iteration {step}"
+        )
 
     def raw(self, lines: Sequence[str]) -> None:
         """Lines of other makes."""
