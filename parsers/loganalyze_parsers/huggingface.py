@@ -47,7 +47,7 @@ from loganalyze_parsers.wrapped import Wrapped, merged
 
 _DICT_MARKERS = (
     "'loss'", '"loss"', "'epoch'", '"epoch"', "'learning_rate'", '"current_steps"',
-    "'eval_loss'", '"eval_loss"', "'train_runtime'", "/loss'", "'objective/kl'",
+    "'eval_loss'", '"eval_loss"', "'train_runtime'", "/loss'", "'objective/kl'", "_runtime'",
 )  # fmt: skip
 _TWICE = "first of two prints of a row"
 #: Postfixes of other makers' bars.

@@ -103,7 +103,7 @@ def kind_of(keys: frozenset[str]) -> Kind:
     rate = "learning_rate" in keys or "lr" in keys
     if "objective/kl" in keys or ("grad_norm" in keys and rate):
         return "train"
-    if any(key.startswith("eval_") for key in keys):
+    if any(key.startswith("eval_") or key.endswith("_steps_per_second") for key in keys):
         return "eval"
     if {"current_steps", "total_steps"} <= keys:
         return "progress"

@@ -132,7 +132,8 @@ class _History:
         entry = {plain_key(str(key)): value for key, value in span.value.items()}
         step = step_of(entry)
         ref = LineRef(source=self._source, line=span.line, offset=span.offset, length=span.length)
-        if "train_runtime" in entry or "total_flos" in entry:
+        flos_alone = "total_flos" in entry and not {"loss", "eval_loss"} & set(entry)
+        if "train_runtime" in entry or flos_alone:
             self.events.append(_event(ref, "note", step, _summary(entry)))
         else:
             values = values_of(entry)

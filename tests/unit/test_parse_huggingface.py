@@ -132,6 +132,14 @@ def test_evaluation_rows_are_no_training_rows(tmp_path: Path) -> None:
     assert column(run, "raw/eval_runtime") == [None, 36.4]
 
 
+def test_prediction_rows(tmp_path: Path) -> None:
+    """Rows of a prediction have a prefix of their own: kept as raw at the last step."""
+    text = ROW + "\n{'test_loss': 1.5, 'test_runtime': 9.5, 'test_steps_per_second': 3.25}\n"
+    run = run_of(text, tmp_path)
+    assert column(run, "raw/test_loss") == [None, 1.5]
+    assert column(run, "step") == [1, 1]
+
+
 def test_last_row_is_a_summary(tmp_path: Path) -> None:
     """trainer.py's last dictionary holds means over the whole run: a note, not a loss."""
     text = ROW + (

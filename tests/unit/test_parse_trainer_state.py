@@ -76,6 +76,15 @@ def test_torn_file(tmp_path: Path) -> None:
     assert run.sources[0].account.unknown > 0
 
 
+def test_rows_of_2020_carry_operations(tmp_path: Path) -> None:
+    """Before v4.1 every training entry had total_flos: it is a row all the same."""
+    entry = {"loss": 1.5, "learning_rate": 1e-05, "epoch": 0.1, "total_flos": 9e15, "step": 10}
+    state = {"epoch": 0.1, "global_step": 10, "log_history": [entry]}
+    run = run_of(json.dumps(state, indent=2), tmp_path, "trainer_state.json")
+    assert column(run, "loss") == [1.5]
+    assert column(run, "raw/total_flos") == [9e15]
+
+
 def test_result_file_has_no_curve(tmp_path: Path) -> None:
     """all_results.json holds final numbers: a note, no rows."""
     text = json.dumps({"epoch": 1.0, "train_loss": 1.375, "train_runtime": 99.5}, indent=4)
