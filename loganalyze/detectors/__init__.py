@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import numpy as np
+
 from loganalyze.config import Thresholds
 from loganalyze.detectors.audit import CONFIG_AUDIT
 from loganalyze.detectors.base import Context, Detector, named
@@ -96,7 +98,8 @@ def detect(
         elif missing:
             states.append(DetectorRun(detector=detector.name, status="skipped", missing=missing))
         else:
-            found.extend(detector.run(context))
+            with np.errstate(all="ignore"):  # logs may hold absurd numbers; they judge themselves
+                found.extend(detector.run(context))
             states.append(DetectorRun(detector=detector.name, status="ran"))
     return _numbered(found), tuple(states)
 

@@ -74,7 +74,8 @@ def concentration(context: Context) -> list[Finding]:
         high = values > rule.value
         if not high.any():
             continue
-        usual = float(np.nanmedian(values[: max(20, len(values) // 10)]))
+        early = values[: max(20, len(values) // 10)]
+        usual = float(np.median(early[np.isfinite(early)])) if np.isfinite(early).any() else 0.0
         first, last = stretches(high, gap=5)[0]
         beyond = values[first : last + 1].max() > 3.0 * usual
         found.append(

@@ -12,7 +12,7 @@ import polars as pl
 from loganalyze.detectors.base import Context, Detector, finding
 from loganalyze.detectors.loss_common import is_excerpt, loss_events
 from loganalyze.model import Evidence, Finding, LineRef, Severity
-from loganalyze.series import stretches
+from loganalyze.series import Floats, stretches
 from loganalyze.tracks import Track, row_ref
 
 
@@ -35,13 +35,13 @@ def scales(context: Context, segment: int) -> list[Scale]:
     told = [s for s in _from_events(context, segment) if s.value >= 0]
     for track in context.tracks("loss_scale"):
         if track.segment == segment:
-            change = np.flatnonzero(np.diff(track.values, prepend=np.nan) != 0)
+            change = np.flatnonzero(np.r_[True, track.values[1:] != track.values[:-1]])
             told += [
                 Scale(
                     step=int(track.steps[i]), value=float(track.values[i]),
                     ref=row_ref(context.run, int(track.rows[i])), overflow=False,
                 )
-                for i in change if track.values[i] >= 0
+                for i in change if 0 <= track.values[i] < np.inf
             ]  # fmt: skip
             break
     return sorted(told, key=lambda s: (s.ref.source, s.ref.offset, s.ref.line))
@@ -239,7 +239,7 @@ def _skips(context: Context) -> tuple[np.ndarray, np.ndarray, list[LineRef]] | N
     """Steps, skipped steps at each, and where it is told: overflow messages or the counters."""
     events = context.events("overflow")
     counters = context.tracks("skipped_steps")
-    counted = sum(float(np.nansum(t.values)) for t in counters)
+    counted = sum(float(_counts(t).sum()) for t in counters)
     if events.height >= counted and events.height:
         steps = events["step"].fill_null(-1).to_numpy()
         many = [_told_count(text) for text in events["detail"]]
@@ -251,12 +251,18 @@ def _skips(context: Context) -> tuple[np.ndarray, np.ndarray, list[LineRef]] | N
     if not counters:
         return None
     steps = np.concatenate([t.steps for t in counters])
-    counts = np.concatenate([np.nan_to_num(t.values) for t in counters])
+    counts = np.concatenate([_counts(t) for t in counters])
     rows = np.concatenate([t.rows for t in counters])
-    hits = {int(i) for i in np.flatnonzero(counts > 0)[[0, -1]]} if counts.any() else set()
+    hits = {int(i) for i in np.flatnonzero(counts > 0)[[0, -1]]} if (counts > 0).any() else set()
     zero = LineRef(source=0, line=0, offset=0, length=0)
     refs = [row_ref(context.run, int(r)) if i in hits else zero for i, r in enumerate(rows)]
     return steps, counts, refs
+
+
+def _counts(track: Track) -> Floats:
+    """Steps skipped at each record; what cannot be a count is none."""
+    sane = np.isfinite(track.values) & (track.values >= 0) & (track.values < 1e9)
+    return np.where(sane, track.values, 0.0)
 
 
 def _told_count(detail: str | None) -> int:
@@ -310,8 +316,8 @@ def all_skipped(context: Context) -> list[Finding]:
             "no_learning",
             "critical" if worst else "info",
             metric="skipped_steps",
-            first=int(rows["step"][0]),
-            last=int(last["step"]),
+            first=int(rows["step"].to_numpy().min()),
+            last=int(rows["step"].to_numpy().max()),
             statistics={"records": rows.height, "skipped_records": max(skips, overflows)},
             threshold=context.thresholds["no_learning.skipped_records"],
             evidence=(

@@ -43,6 +43,7 @@ def _restarts(context: Context, track: Track) -> list[Finding]:
     top = np.maximum.accumulate(np.nan_to_num(values))
     fallen = values[:-1] < 0.9 * top[:-1]
     positive = values[:-1] > 0
+    values = np.where(np.isfinite(values), values, 0.0)
     up = np.zeros(len(values) - 1, dtype=bool)
     ratio = context.value("lr_schedule.restart_ratio")
     up[positive] = values[1:][positive] > ratio * values[:-1][positive]
@@ -67,7 +68,12 @@ def _resumes(context: Context, known: tuple[Track, ...]) -> list[Finding]:
         place = min(int(np.searchsorted(old.steps, track.steps[0])), len(old) - 1)
         was, now = float(old.values[place]), float(track.values[0])
         apart = abs(int(old.steps[place]) - int(track.steps[0]))
-        if was <= 0 or now < 0 or apart > 20 * track.interval:
+        if (
+            not (np.isfinite(was) and np.isfinite(now))
+            or was <= 0
+            or now < 0
+            or apart > 20 * track.interval
+        ):
             continue
         change = abs(now / was - 1.0)
         if change <= context.value("lr_schedule.resume_share"):

@@ -81,7 +81,7 @@ def _counted(context: Context, known: list[Finding]) -> list[Finding]:
                     first=step,
                     last=int(track.steps[last]),
                     peak=step,
-                    statistics={"nan_steps": float(track.values[first : last + 1].max())},
+                    statistics={"nan_steps": float(np.nanmax(track.values[first : last + 1]))},
                     threshold=context.thresholds["nonfinite.passing_points"],
                     evidence=(point(context, track, first, "nan_steps_counted"),),
                 )
