@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from loganalyze import config
 from loganalyze.model import DetectorRun, Finding, LineRef, Threshold, severity_rank
-from loganalyze.report import story
+from loganalyze.report import numbers, story
 from loganalyze.report.curves import Chart
 from loganalyze.report.heat import HeatMap, heat_maps
 from loganalyze.report.incident import FindingBlock, IncidentCard, cards, finding_block
@@ -23,7 +24,7 @@ from loganalyze.report.quotes import Quoter
 from loganalyze.report.story import Files
 from loganalyze.report.svg import Shade, chart
 from loganalyze.report.text import skip_reason
-from loganalyze.report.wording import Both, kind_title, metric_label
+from loganalyze.report.wording import Both, both, kind_title, metric_label
 
 MOST_BLOCKS = 16  # findings shown with their evidence; more are rows of the list
 MOST_CONFIG = 300
@@ -46,6 +47,7 @@ class Panel:
 
     key: str
     charts: tuple[ChartView, ...]
+    values: tuple[tuple[Both, str, Both], ...]  # metrics that need no drawing: label, value, when
     missing: Both | None
 
 
@@ -171,13 +173,39 @@ def _drawn(
 
 def _panels(run: RunView, made: tuple[ChartView, ...]) -> tuple[Panel, ...]:
     found = []
+    judged = {finding.metric for finding in run.findings.values()}
     for key in PANELS:
         missing = run.panel_missing(key)
-        held = tuple(v for v in made if v.chart.metric.panel == key and v.svg is not None)
-        if held or missing:
-            words = story.missing_words(missing) if missing else None
-            found.append(Panel(key=key, charts=held, missing=words))
+        held = [v for v in made if v.chart.metric.panel == key and v.svg is not None]
+        flat = [v for v in held if v.chart.metric.name not in judged and is_flat(v.chart)]
+        if held or missing or (key == "distributed" and run.distributed):
+            found.append(
+                Panel(
+                    key=key,
+                    charts=tuple(v for v in held if v not in flat),
+                    values=tuple(_flat_value(v) for v in flat),
+                    missing=story.missing_words(missing) if missing else None,
+                )
+            )
     return tuple(found)
+
+
+def is_flat(item: Chart) -> bool:
+    """Whether a number says as much as a drawing: one value throughout, or one point."""
+    values = [value for curve in item.curves for value in set(curve.values.tolist())]
+    return len(set(values)) == 1 and math.isfinite(values[0])
+
+
+def _flat_value(view: ChartView) -> tuple[Both, str, Both]:
+    metric = view.chart.metric
+    value = float(view.chart.curves[0].values[0])
+    step = metric.first_step if view.chart.total == 1 else None
+    when = both("ui_always", count=numbers.grouped(view.chart.total))
+    return (
+        view.label,
+        numbers.number(value, metric.unit),
+        when if step is None else both("ui_at_step", step=step),
+    )
 
 
 def _levels(run: RunView) -> tuple[Level, ...]:

@@ -113,7 +113,7 @@ def _grid(frame: Frame, unit: str) -> list[str]:
     base = frame.height - 6
     middle = (frame.first + frame.last) // 2
     ends = ((frame.first, "start"), (middle, "middle"), (frame.last, "end"))
-    for step, anchor in ends:
+    for step, anchor in ends[:1] if frame.first == frame.last else ends:
         x = float(frame.x(np.array([step]))[0])
         parts.append(f'<text class="t" x="{x:.0f}" y="{base}" text-anchor="{anchor}">{step}</text>')
     return parts

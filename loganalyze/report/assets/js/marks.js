@@ -7,14 +7,24 @@ const MOST_SHADED = 80; // plotly draws each as an element of its own
 const about = (run, chart) =>
   run.facts.findings.filter((f) => (chart.hero ? f.severity !== "info" : f.metric === chart.facts.name));
 
+// Overlapping stretches of one severity are shaded once, or their shades would add up.
+function stretches(run, chart) {
+  const made = [];
+  const sorted = about(run, chart).slice(0, MOST_SHADED).map((f) => ({ severity: f.severity, segment: f.segment ?? run.facts.segments[0]?.index ?? 0, first: f.first, last: f.last ?? f.first })).sort((a, b) => a.first - b.first);
+  for (const one of sorted) {
+    const open = made.findLast((m) => m.severity === one.severity && m.segment === one.segment && one.first <= m.last + 1);
+    if (open) open.last = Math.max(open.last, one.last); else made.push(one);
+  }
+  return made;
+}
+
 function shapes(run, chart) {
   const made = [];
-  for (const f of about(run, chart).slice(0, MOST_SHADED)) {
-    const segment = f.segment ?? run.facts.segments[0]?.index ?? 0;
-    const x0 = place(run, segment, f.first), x1 = place(run, segment, f.last ?? f.first);
+  const [a, b] = run.view.range ?? run.facts.steps;
+  for (const f of stretches(run, chart)) {
+    const x0 = place(run, f.segment, f.first), x1 = place(run, f.segment, f.last);
     const fill = colour(f.severity);
-    const [a, b] = run.view.range ?? run.facts.steps;
-    const long = Math.min(f.last ?? f.first, b) - Math.max(f.first, a) > 0.35 * (b - a);
+    const long = Math.min(f.last, b) - Math.max(f.first, a) > 0.35 * (b - a);
     made.push({ type: "rect", layer: "below", xref: "x", yref: "paper", x0, x1, y0: long ? 0.98 : 0, y1: 1, fillcolor: fill, opacity: dark() ? 0.2 : 0.13, line: { width: 1, color: fill } });
   }
   for (const s of run.facts.segments) {

@@ -101,13 +101,14 @@ function valueRange(run, { low, high }) {
 
 function layout(run, chart, view) {
   const wall = run.view.axis === "wall", range = rangeOnAxis(run);
+  const size = parseFloat(getComputedStyle(root).fontSize) / 16; // larger type on very large screens
   const line = colour("line"), soft = colour("soft");
   const bytes = chart.facts.unit === "B" ? ` ${chart.scale[1]}` : "", share = chart.facts.unit === "share";
   return {
-    margin: { l: bytes ? 66 : 58, r: 12, t: 6, b: wall ? 36 : 26 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    font: { family: getComputedStyle(document.body).fontFamily, size: 11, color: soft },
+    margin: { l: size * (bytes ? 66 : 58), r: 12, t: 6, b: size * (wall ? 36 : 26) }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: getComputedStyle(document.body).fontFamily, size: 11 * size, color: soft },
     showlegend: false, hovermode: "closest", dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
-    hoverlabel: { bgcolor: colour("card"), bordercolor: line, font: { color: colour("ink"), size: 12 }, align: "left" },
+    hoverlabel: { bgcolor: colour("card"), bordercolor: line, font: { color: colour("ink"), size: 12 * size }, align: "left" },
     xaxis: { type: wall ? "date" : "linear", range, autorange: false, gridcolor: "rgba(0,0,0,0)", zeroline: false, linecolor: line, showline: true, ticks: "outside", tickcolor: line, ticklen: 4, exponentformat: "SI", tickformat: run.view.axis === "steps" ? "d" : undefined, showspikes: true, spikemode: "across", spikethickness: 1, spikedash: "dot", spikecolor: colour("faint"), nticks: 6 },
     yaxis: { type: run.view.scale, range: valueRange(run, view), fixedrange: true, gridcolor: line, zeroline: false, exponentformat: "e", ticksuffix: bytes, tickformat: share ? ".3~%" : view.high >= 1e5 ? ".4~s" : undefined, nticks: 5 },
     yaxis2: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
