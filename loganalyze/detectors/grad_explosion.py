@@ -130,9 +130,9 @@ def _state(
 
 
 def _seed_rules(context: Context, part: Floats) -> tuple[Threshold, ...]:
-    rules = []
-    if part.max() > context.value("seed.grad_norm_high"):
-        rules.append(context.thresholds["seed.grad_norm_high"])
+    top = float(part.max())
+    names = ("seed.grad_norm_healthy_high", "seed.grad_norm_high")
+    rules = [context.thresholds[name] for name in names if top > context.value(name)]
     clip = clip_value(context)
     if clip is not None and part.max() > clip * context.value("seed.grad_clip_multiple"):
         rules.append(context.thresholds["seed.grad_clip_multiple"])

@@ -71,7 +71,7 @@ def _small(context: Context, norm: Norms) -> list[Finding]:
                     "lowest": float(norm.values[first : last + 1].min()), "span_steps": span,
                 },
                 threshold=rule,
-                rules=(rule,),
+                rules=(rule, context.thresholds["seed.grad_norm_healthy_low"]),
                 evidence=(
                     point(context, norm.track, int(norm.at[first]), "norm_low"),
                     point(context, norm.track, int(norm.at[last]), "norm_low"),

@@ -11,7 +11,6 @@ from loganalyze.detectors.loss_common import Curve, curves, is_excerpt
 from loganalyze.model import Finding, Severity, Threshold
 from loganalyze.series import Floats, block_test, longest_rise, past_mean, slope, theil_sen
 
-CREEP_Z = 5.0  # standard errors
 BLOCKS = 60  # blocks of a long curve; their medians are its shape
 
 
@@ -45,7 +44,7 @@ def run(context: Context) -> list[Finding]:
     found = []
     for curve in curves(context):
         long = len(curve.values) - curve.skip >= context.value("loss_divergence.least_points")
-        rise = _long_rise(curve) if long else None
+        rise = _long_rise(context, curve) if long else None
         severity = _severity(context, rise) if rise is not None else None
         if not long:
             rise = _short_rise(context, curve)
@@ -55,7 +54,7 @@ def run(context: Context) -> list[Finding]:
     return found
 
 
-def _long_rise(curve: Curve) -> Rise | None:
+def _long_rise(context: Context, curve: Curve) -> Rise | None:
     values = curve.values[curve.skip :]
     size = max(1, len(values) // BLOCKS)
     count = len(values) // size
@@ -76,7 +75,11 @@ def _long_rise(curve: Curve) -> Rise | None:
         best=best,
         end=end,
         z=block_test(before, after).z if size >= 3 else _shape_z(shape, low, end - best),
-        creep=_creep(shape[low:], curve.values[start + low * size :]),
+        creep=_creep(
+            shape[low:],
+            curve.values[start + low * size :],
+            context.value("loss_divergence.z"),
+        ),
         share=(count - onset_block) / count,
         falling=_falls_again(shape[onset_block:], best),
     )
@@ -94,10 +97,10 @@ def _shape_z(shape: Floats, low: int, rise: float) -> float:
     return rise / max(float(usual), 1e-9)
 
 
-def _creep(shape: Floats, values: Floats) -> float:
+def _creep(shape: Floats, values: Floats, z: float) -> float:
     """Rise of a line through all points since the best block, if both halves rise by themselves.
 
-    0.0 where the line's slope lies within CREEP_Z standard errors of none.
+    0.0 where the line's slope lies within z standard errors of none.
     """
     half = len(shape) // 2
     if half < 6 or len(values) < 60:
@@ -105,7 +108,7 @@ def _creep(shape: Floats, values: Floats) -> float:
     times = np.arange(len(shape), dtype=np.float64)
     halves = theil_sen(times[:half], shape[:half]), theil_sen(times[half:], shape[half:])
     fit = slope(np.arange(len(values), dtype=np.float64), values)
-    return fit.slope * len(values) if min(halves) > 0 and fit.z > CREEP_Z else 0.0
+    return fit.slope * len(values) if min(halves) > 0 and fit.z > z else 0.0
 
 
 def _falls_again(rest: Floats, best: float) -> bool:
