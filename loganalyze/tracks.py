@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -85,6 +85,14 @@ def _is_copy(one: Track, other: Track) -> bool:
         return False
     same_steps = np.array_equal(one.steps, other.steps)
     return same_steps and np.array_equal(one.values, other.values, equal_nan=True)
+
+
+def within(track: Track, low: float, high: float) -> Track:
+    """Only the points with low <= value <= high: what a metric can be; NaN and Inf drop out."""
+    keep = (track.values >= low) & (track.values <= high)
+    if keep.all():
+        return track
+    return replace(track, steps=track.steps[keep], values=track.values[keep], rows=track.rows[keep])
 
 
 def row_ref(run: RunLog, row: int) -> LineRef:

@@ -167,7 +167,7 @@ def _config_ref(context: Context) -> LineRef | None:
 
 
 CONFIG_AUDIT = Detector(
-    name="configuration audit",
+    name="config_audit",
     kinds=("config_audit",),
     needs=(("event:config",),),
     run=detect_settings,

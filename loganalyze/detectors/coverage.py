@@ -105,6 +105,6 @@ def _all_levels() -> set[str]:
 
 
 COVERAGE = (
-    Detector(name="unread input", kinds=("unread_input",), needs=(), run=detect_unread),
-    Detector(name="missing metrics", kinds=("metrics_missing",), needs=(), run=detect_missing),
+    Detector(name="unread_input", kinds=("unread_input",), needs=(), run=detect_unread),
+    Detector(name="metrics_missing", kinds=("metrics_missing",), needs=(), run=detect_missing),
 )

@@ -7,9 +7,17 @@ import numpy as np
 from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.model import Evidence, Finding, Severity, Threshold
 from loganalyze.series_trend import Level, levels, running_median
-from loganalyze.tracks import FloatArray, IntArray, Track
+from loganalyze.tracks import FloatArray, IntArray, Track, within
 
 _CALM_WIDTH = 5
+#: What a sensor may read, in °C, Hz, W or s; 0 stands for "no reading".
+_POSSIBLE = (1e-9, 1e12)
+
+
+def _readings(context: Context, metric: str) -> list[Track]:
+    """Tracks of a sensor without zeros, NaN and misprints; none that is empty."""
+    kept = [within(track, *_POSSIBLE) for track in context.tracks(metric)]
+    return [track for track in kept if len(track)]
 
 
 def detect_overheat(context: Context) -> list[Finding]:
@@ -18,7 +26,7 @@ def detect_overheat(context: Context) -> list[Finding]:
     alert, pause = th["gpu_overheat.alert_c"], th["gpu_overheat.pause_c"]
     rules: tuple[tuple[Severity, Threshold], ...] = (("critical", pause), ("warning", alert))
     hot: list[tuple[Severity, Threshold, Track, IntArray]] = []
-    for track in context.tracks("gpu_temp_c"):
+    for track in _readings(context, "gpu_temp_c"):
         for severity, threshold in rules:
             at = np.flatnonzero(track.values > threshold.value).astype(np.int64)
             if len(at) >= min(th.value("gpu_overheat.records"), len(track)):
@@ -59,7 +67,7 @@ def detect_throttle(context: Context) -> list[Finding]:
     metric = "gpu_sm_clock_hz" if context.has("gpu_sm_clock_hz") else "gpu_power_w"
     fallen = [
         (track, level, usual)
-        for track in context.tracks(metric)
+        for track in _readings(context, metric)
         for level, usual in _fallen(context, track)
     ]
     if not fallen:
@@ -126,7 +134,7 @@ def _window(context: Context, metric: str, track: Track, level: Level) -> FloatA
     first, last = track.steps[level.start], track.steps[level.stop - 1]
     parts = [
         other.values[(other.steps >= first) & (other.steps <= last)]
-        for other in context.tracks(metric)
+        for other in _readings(context, metric)
         if other.segment == track.segment
     ]
     return np.concatenate(parts) if parts else np.empty(0)
@@ -140,7 +148,7 @@ def _hottest(context: Context, track: Track, level: Level) -> float | None:
 def _slower(context: Context, track: Track, level: Level) -> bool:
     """Whether the steps took longer at the same time than in the rest of the segment."""
     inside = _window(context, "step_time_s", track, level)
-    others = [t.values for t in context.tracks("step_time_s") if t.segment == track.segment]
+    others = [t.values for t in _readings(context, "step_time_s") if t.segment == track.segment]
     if not len(inside) or not others:
         return False
     share = context.value("gpu_throttle.slower_share")
@@ -149,13 +157,13 @@ def _slower(context: Context, track: Track, level: Level) -> bool:
 
 HARDWARE = (
     Detector(
-        name="gpu temperature",
+        name="gpu_temperature",
         kinds=("gpu_overheat",),
         needs=(("gpu_temp_c",),),
         run=detect_overheat,
     ),
     Detector(
-        name="gpu clock",
+        name="gpu_clock",
         kinds=("gpu_throttle",),
         needs=(("gpu_sm_clock_hz", "gpu_power_w"),),
         run=detect_throttle,

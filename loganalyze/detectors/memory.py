@@ -11,6 +11,7 @@ from loganalyze.detectors.memory_limits import (
     detect_imbalance,
     detect_near_limit,
     memory_limit,
+    sizes,
 )
 from loganalyze.model import Finding, Severity, Threshold
 from loganalyze.tracks import Track
@@ -47,7 +48,7 @@ def detect_host_leaks(context: Context) -> list[Finding]:
 
 def _leak(context: Context, metric: str, kind: str) -> Finding | None:
     grown = [
-        (track, growth) for track in context.tracks(metric) for growth in growths(context, track)
+        (track, growth) for track in sizes(context, metric) for growth in growths(context, track)
     ]
     if not grown:
         return None
@@ -118,27 +119,27 @@ def _host_limit(metric: str) -> float | None:
 
 
 MEMORY = (
-    Detector(name="memory leak", kinds=("memory_leak",), needs=(LEAK_METRICS,), run=detect_leaks),
+    Detector(name="memory_leak", kinds=("memory_leak",), needs=(LEAK_METRICS,), run=detect_leaks),
     Detector(
-        name="memory limit",
+        name="memory_near_limit",
         kinds=("memory_near_limit",),
         needs=(("mem_total_bytes", "alloc_retries"), (*PEAK, *RESERVED, "mem_used_bytes")),
         run=detect_near_limit,
     ),
     Detector(
-        name="memory fragmentation",
+        name="memory_fragmentation",
         kinds=("memory_fragmentation",),
         needs=(RESERVED, PEAK),
         run=detect_fragmentation,
     ),
     Detector(
-        name="memory imbalance",
+        name="memory_imbalance",
         kinds=("memory_imbalance",),
         needs=((*PEAK, *RESERVED, "mem_used_bytes"),),
         run=detect_imbalance,
     ),
     Detector(
-        name="host memory",
+        name="host_memory_leak",
         kinds=("host_memory_leak",),
         needs=(HOST_METRICS,),
         run=detect_host_leaks,

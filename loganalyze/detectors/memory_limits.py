@@ -8,16 +8,27 @@ import numpy as np
 
 from loganalyze.detectors.base import Context, finding, point
 from loganalyze.model import Evidence, Finding, Severity, Threshold
-from loganalyze.tracks import FloatArray, IntArray, Track
+from loganalyze.tracks import FloatArray, IntArray, Track, within
 
 RESERVED = ("mem_reserved_bytes", "mem_peak_reserved_bytes")
 PEAK = ("mem_peak_allocated_bytes", "mem_allocated_bytes")
 
 
+#: A memory size in bytes, or a share of it, that some machine may have.
+_SIZES = (1e-9, 1e18)
+_COUNTS = (0.0, 1e15)
+
+
+def sizes(context: Context, metric: str) -> list[Track]:
+    """Tracks of a memory metric without zeros, NaN and misprints; none that is empty."""
+    kept = [within(track, *_SIZES) for track in context.tracks(metric)]
+    return [track for track in kept if len(track)]
+
+
 def memory_limit(context: Context) -> float | None:
     """Memory of the smallest card in bytes; None if the log does not tell."""
-    totals = [track.values for track in context.tracks("mem_total_bytes")]
-    return float(np.nanmin(np.concatenate(totals))) if totals else None
+    totals = [track.values for track in sizes(context, "mem_total_bytes")]
+    return float(np.concatenate(totals).min()) if totals else None
 
 
 def detect_near_limit(context: Context) -> list[Finding]:
@@ -46,7 +57,7 @@ def _near(context: Context, limit: float) -> list[Finding]:
         hit
         for metrics, info, warn in rules
         for metric in metrics
-        for track in context.tracks(metric)
+        for track in sizes(context, metric)
         if (hit := _above(track, limit, info, warn, int(th.value("memory_near_limit.records"))))
     ]
     if not hits:
@@ -97,7 +108,7 @@ def _above(
 
 def _retries(context: Context) -> list[Finding]:
     """The allocator had to flush its cache and try again: at the limit, whatever its size."""
-    for track in context.tracks("alloc_retries"):
+    for track in (within(t, *_COUNTS) for t in context.tracks("alloc_retries")):
         rises = np.flatnonzero(np.diff(track.values) > 0) + 1
         if len(rises):
             return [
@@ -135,9 +146,9 @@ def _gaps(context: Context) -> list[tuple[Track, FloatArray, FloatArray]]:
         return []
     column = context.run.readings[allocated].to_numpy()
     out = []
-    for track in context.tracks(reserved):
+    for track in sizes(context, reserved):
         held = column[track.rows].astype(np.float64)
-        if np.isfinite(held).all() and np.isfinite(track.values).all():
+        if np.all((held >= _SIZES[0]) & (held <= _SIZES[1])):
             out.append((track, track.values - held, held))
     return out
 
@@ -198,7 +209,7 @@ def detect_imbalance(context: Context) -> list[Finding]:
 
 def _by_rank(context: Context, metric: str) -> list[Track]:
     """Tracks of the last segment, one a rank; empty with fewer than two ranks."""
-    own = [track for track in context.tracks(metric) if track.rank is not None and len(track)]
+    own = [track for track in sizes(context, metric) if track.rank is not None]
     last = max((track.segment for track in own), default=0)
     own = [track for track in own if track.segment == last]
     return own if len(own) >= 2 else []

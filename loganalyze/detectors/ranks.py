@@ -15,6 +15,8 @@ from loganalyze.tracks import FloatArray, IntArray, row_ref
 #: Time a rank spends on its own work. comm_time_s is waiting: there the culprit has least.
 OWN_TIME = ("step_time_s", "forward_time_s", "backward_time_s", "data_time_s", "optimizer_time_s")
 _SAME = ("grad_norm", "loss")
+#: Numbers beyond this are misprints, or what _parted treats like Inf.
+_LARGEST = 1e30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +82,7 @@ def detect_stragglers(context: Context) -> list[Finding]:
 
 def _slow(context: Context, grid: Grid, sign: float) -> list[Finding]:
     """Slow ranks of a grid; over the whole segment, or over its last half."""
-    positive = np.isfinite(grid.values).all(axis=1) & (grid.values > 0).all(axis=1)
+    positive = ((grid.values > 1e-9) & (grid.values < _LARGEST)).all(axis=1)
     if positive.sum() < context.value("straggler_rank.records"):
         return []
     logs = np.log(grid.values[positive])
@@ -193,10 +195,12 @@ def _parted(context: Context, grid: Grid) -> Finding | None:
     """Values that were the same on every rank, and are not any more."""
     th = context.thresholds
     tolerance = th["rank_divergence.tolerance"]
-    middle = np.median(grid.values, axis=1, keepdims=True)
-    off = np.abs(grid.values - middle) / np.maximum(np.abs(middle), 1e-12)
-    off = np.where(np.isfinite(grid.values), off, np.inf)
-    off[~np.isfinite(middle[:, 0])] = 0.0
+    good = np.abs(grid.values) < _LARGEST
+    values = np.where(good, grid.values, 0.0)
+    middle = np.median(values, axis=1, keepdims=True)
+    off = np.abs(values - middle) / np.maximum(np.abs(middle), 1e-12)
+    off = np.where(good, off, np.inf)
+    off[good.mean(axis=1) < 0.5] = 0.0  # most ranks agree that the value is not finite
     apart = off.max(axis=1) > tolerance.value
     same = int(np.argmax(apart)) if apart.any() else len(apart)
     least = int(th.value("rank_divergence.records"))
@@ -211,14 +215,14 @@ def _outlier(context: Context, grid: Grid) -> Finding | None:
     """One rank far from all others, all the time, where the values differ anyway."""
     th = context.thresholds
     threshold = th["rank_divergence.z"]
-    if not np.isfinite(grid.values).all():
+    if not np.all(np.abs(grid.values) < _LARGEST):
         return None
     apart = grid.values - np.median(grid.values, axis=1, keepdims=True)
     spread = MAD_TO_SD * np.median(np.abs(apart), axis=1, keepdims=True)
     if np.median(spread) <= 0:
         return None
     middle = np.median(apart / np.maximum(spread, 1e-12), axis=0)
-    share = np.abs(np.median(apart, axis=0)) / abs(float(np.median(grid.values)))
+    share = np.abs(np.median(apart, axis=0)) / max(abs(float(np.median(grid.values))), 1e-12)
     out = (np.abs(middle) > threshold.value) & (share > th.value("rank_divergence.share"))
     if out.sum() != 1:
         return None
@@ -263,7 +267,7 @@ RANKS = (
         run=detect_stragglers,
     ),
     Detector(
-        name="rank divergence",
+        name="rank_divergence",
         kinds=("rank_divergence",),
         needs=(_SAME,),
         run=detect_divergence,

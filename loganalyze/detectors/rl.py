@@ -10,9 +10,16 @@ import numpy.typing as npt
 from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.model import Finding, Severity, Threshold
 from loganalyze.series_trend import running_median, trailing_median
-from loganalyze.tracks import FloatArray, Track
+from loganalyze.tracks import FloatArray, Track, within
 
+_LARGEST = 1e12  # beyond this a number is a misprint
 _CALM = 5  # records of the running median that a judgement looks at
+
+
+def _curves(context: Context, metric: str) -> list[Track]:
+    """Tracks of a metric without NaN and misprints; none that is empty."""
+    kept = [within(track, -_LARGEST, _LARGEST) for track in context.tracks(metric)]
+    return [track for track in kept if len(track)]
 
 
 def _each(
@@ -20,9 +27,8 @@ def _each(
 ) -> list[Finding]:
     """Judge every long enough track of a metric; its finite values, calmed by a running median."""
     found = []
-    for track in context.tracks(metric):
-        good = np.isfinite(track.values)
-        if good.sum() >= context.value("rl.records") and good.all():
+    for track in _curves(context, metric):
+        if len(track) >= context.value("rl.records"):
             made = judge(context, track, running_median(track.values, _CALM))
             if made is not None:
                 found.append(made)
@@ -104,7 +110,7 @@ def _kl_negative(context: Context, track: Track, calm: FloatArray) -> Finding | 
 
 
 def _reward_lost(context: Context) -> bool:
-    return any(_reward_fall(context, track) is not None for track in context.tracks("reward"))
+    return any(_reward_fall(context, track) is not None for track in _curves(context, "reward"))
 
 
 # -- entropy --------------------------------------------------------------------------------
@@ -159,9 +165,8 @@ def _entropy_finding(
 def detect_reward(context: Context) -> list[Finding]:
     """reward_anomaly: what was learnt is lost again, or the reward never varies."""
     found = []
-    for track in context.tracks("reward"):
-        good = bool(np.isfinite(track.values).all())
-        if good and len(track) >= context.value("rl.records"):
+    for track in _curves(context, "reward"):
+        if len(track) >= context.value("rl.records"):
             made = _reward_fall(context, track) or _reward_constant(context, track)
             found += [made] if made is not None else []
     return found
@@ -171,7 +176,7 @@ def _reward_fall(context: Context, track: Track) -> Finding | None:
     """The level falls back from its best by more than half of the gain and of the noise."""
     th = context.thresholds
     width = int(th.value("rl.start_records"))
-    if len(track) < 3 * width or not np.isfinite(track.values).all():
+    if len(track) < 3 * width:
         return None
     level = running_median(track.values, 2 * width)[width // 2 : -(width // 2)]
     begin, noise = float(level[0]), float(np.median(np.abs(np.diff(track.values))))
@@ -268,7 +273,7 @@ RL = (
     ),
     Detector(name="reward", kinds=("reward_anomaly",), needs=(("reward",),), run=detect_reward),
     Detector(
-        name="response length",
+        name="response_length",
         kinds=("length_explosion",),
         needs=(("response_length",),),
         run=detect_length,

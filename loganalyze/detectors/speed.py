@@ -57,13 +57,14 @@ def _drop(context: Context, pace: Pace, slow: Slow) -> Finding:
     severity, threshold = _drop_severity(context, pace, slow)
     part = pace.seconds[slow.start : slow.stop]
     rules = _seed_rule(context, pace, slow)
+    first, last = pace.span(slow.start, slow.stop)
     return replace(
         finding(
             "throughput_drop",
             severity,
             metric=pace.metric,
-            first=int(pace.steps[slow.start]),
-            last=int(pace.steps[slow.stop - 1]),
+            first=first,
+            last=last,
             peak=int(pace.steps[slow.peak]),
             statistics={
                 "usual_time": slow.reference,
@@ -154,8 +155,8 @@ def _degradation(context: Context, pace: Pace, slope: Slope) -> Finding:
             "throughput_degradation",
             "warning" if lasting else "info",
             metric=pace.metric,
-            first=int(pace.steps[0]),
-            last=int(pace.steps[-1]),
+            first=pace.span(0, len(pace))[0],
+            last=pace.span(0, len(pace))[1],
             peak=int(pace.steps[-1]),
             statistics={
                 "usual_time": begin,
@@ -213,8 +214,8 @@ def _variance(context: Context, pace: Pace) -> list[Finding]:
                 "throughput_variance",
                 "warning" if strong else "info",
                 metric=pace.metric,
-                first=int(pace.steps[starts[wide[0]]]),
-                last=int(pace.steps[last]),
+                first=pace.span(int(starts[wide[0]]), last + 1)[0],
+                last=pace.span(int(starts[wide[0]]), last + 1)[1],
                 peak=int(pace.steps[slowest]),
                 statistics={
                     "p95_p50": float(ratios[worst]),

@@ -8,6 +8,9 @@ from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.model import Evidence, Finding, Severity, Threshold
 from loganalyze.tracks import FloatArray, IntArray, Track, row_ref, tracks
 
+#: No step of any run takes longer; larger numbers are misprints.
+_LONGEST_S = 1e9
+
 
 def detect_mfu(context: Context) -> list[Finding]:
     """low_mfu: the median of the run's last two thirds lies below the bands, or above reason."""
@@ -60,7 +63,7 @@ def _level(track: Track, records: int) -> float | None:
     The first third is start-up; some trainers print a placeholder of 0 or -1 until they know.
     """
     values = track.values[len(track) // 3 :]
-    good = values[np.isfinite(values) & (values > 0)]
+    good = values[(values > 0) & (values < _LONGEST_S)]
     return float(np.median(good)) if len(good) >= records * 2 // 3 else None
 
 
@@ -74,7 +77,8 @@ def _low(
     seeds: tuple[Threshold, ...] = (),
 ) -> Finding:
     begin = len(track) // 3
-    at = begin + int(np.nanargmin(np.abs(track.values[begin:] - level)))
+    off = np.abs(np.nan_to_num(track.values[begin:], nan=np.inf) - level)
+    at = begin + int(np.argmin(off))
     return finding(
         kind,
         severity,
@@ -129,7 +133,7 @@ def _shares(part: Track, whole: Track) -> tuple[FloatArray, IntArray]:
     """part / whole at the steps that both have, and the points of `part` they come from."""
     _, mine, theirs = np.intersect1d(part.steps, whole.steps, return_indices=True)
     own, total = part.values[mine], whole.values[theirs]
-    good = np.isfinite(own) & np.isfinite(total) & (total > 0)
+    good = (own >= 0) & (own < _LONGEST_S) & (total > 1e-9) & (total < _LONGEST_S)
     return own[good] / total[good], mine[good].astype(np.int64)
 
 
@@ -167,7 +171,7 @@ def _share_finding(
 
 EFFICIENCY = (
     Detector(name="mfu", kinds=("low_mfu",), needs=(("mfu",),), run=detect_mfu),
-    Detector(name="gpu use", kinds=("low_gpu_util",), needs=(("gpu_util",),), run=detect_gpu_util),
+    Detector(name="gpu_util", kinds=("low_gpu_util",), needs=(("gpu_util",),), run=detect_gpu_util),
     Detector(
         name="communication",
         kinds=("comm_overhead",),
@@ -175,7 +179,7 @@ EFFICIENCY = (
         run=detect_communication,
     ),
     Detector(
-        name="data loading",
+        name="data_wait",
         kinds=("data_stall",),
         needs=(("data_time_s",), ("step_time_s",)),
         run=detect_data_wait,

@@ -23,6 +23,8 @@ SPEED_METRICS = (
     "tokens_per_s_per_gpu",
     "tflops_per_gpu",
 )
+#: Times (s) and rates outside of these are misprints, whatever the machine.
+_POSSIBLE = (1e-9, 1e15)
 #: What a step holds, where it changes during the run (batch ramps, growing sequences).
 WORK_METRICS = ("global_batch_size", "seq_len")
 
@@ -57,6 +59,11 @@ class Pace:
         """The pace at chosen records."""
         names = ("steps", "seconds", "rows", "segments", "marked", "saved")
         return replace(self, **{name: getattr(self, name)[keep] for name in names})
+
+    def span(self, start: int, stop: int) -> tuple[int, int]:
+        """Lowest and highest step of records [start, stop), which may hold a resume."""
+        part = self.steps[start:stop]
+        return int(part.min()), int(part.max())
 
     def calm(self) -> Pace:
         """Without records that hold an evaluation, unless that leaves less than half."""
@@ -162,7 +169,7 @@ def _pace(context: Context, chain: list[Track]) -> Pace | None:
 
 def _cleaned(context: Context, track: Track) -> tuple[IntArray, FloatArray, IntArray, IntArray]:
     """Steps, time, rows and segment of a track without useless numbers and without warm-up."""
-    good = np.isfinite(track.values) & (track.values > 0)
+    good = (track.values > _POSSIBLE[0]) & (track.values < _POSSIBLE[1])
     values = track.values[good]
     direct = track.metric in ("step_time_s", "wall_s")
     time = _per_work(context, track.rows[good], values) if direct else 1.0 / values

@@ -91,8 +91,8 @@ def _stall(
         "throughput_stall",
         severity,
         metric=pace.metric,
-        first=int(pace.steps[members[0]]),
-        last=int(pace.steps[members[-1]]),
+        first=int(pace.steps[members].min()),
+        last=int(pace.steps[members].max()),
         peak=int(pace.steps[worst]),
         statistics={
             "period_steps": period.period,
