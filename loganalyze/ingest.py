@@ -5,20 +5,22 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import polars as pl
 from loganalyze_parsers import head_of, parser_for
 from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.blocks import BLOCK_BYTES
+from loganalyze_parsers.tracker_join import join_columns
 
 from loganalyze.assemble import assemble
-from loganalyze.inputs import Group, expand, group, rank_of
-from loganalyze.model import Account, Batch, Event, Problem, RunLog, Source
-from loganalyze.store import is_run, read_run
+from loganalyze.grouping import Group, plan
+from loganalyze.inputs import rank_of
+from loganalyze.model import Account, Problem, RunLog, Source
+from loganalyze.parts import Parts, Pending, attached, renamed
+from loganalyze.store import read_run
 
 Progress = Callable[[int, str], None]
 
@@ -31,93 +33,119 @@ class Ingested:
     unread: tuple[Source, ...]
 
 
-@dataclass(slots=True)
-class _Parts:
-    """What one run is made of, while its inputs are read."""
-
-    frames: list[pl.DataFrame] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-    frameworks: Counter[str] = field(default_factory=Counter)
-
-    def add(self, batch: Batch, rank: int | None) -> None:
-        """Take a batch in; rows without a rank get the one of the file's name."""
-        if batch.readings is not None and len(batch.readings):
-            frame = batch.readings
-            if rank is not None and frame["rank"].null_count() == len(frame):
-                frame = frame.with_columns(rank=pl.lit(rank, dtype=pl.Int32))
-            self.frames.append(frame)
-            self.frameworks[batch.framework] += len(frame)
-        self.events.extend(batch.events)
-        self.problems.extend(batch.problems)
-
-
 def ingest(
     arguments: Sequence[str],
     *,
     progress: Progress | None = None,
+    named: Sequence[str] = (),
+    mapped: Mapping[str, str] | None = None,
 ) -> Ingested:
     """Every run behind the arguments: raw logs are read, run directories are opened.
 
-    Raises UsageError for a missing path and UnreadableInput for a folder without files.
+    named: NAME=GLOB, files that the user holds for one run. mapped: column of an input to the
+    canonical metric that it is. Raises UsageError for a missing path and UnreadableInput for a
+    folder without files.
     """
-    paths = expand(arguments)
-    stored = [read_run(path) for path in paths if is_run(path)]
-    raw = [path for path in paths if not is_run(path)]
-    runs: list[RunLog] = list(stored)
-    unread: list[Source] = []
-    for one in group(raw):
-        made, missed = _read_group(one, progress or _silent)
-        runs.extend(made)
-        unread.extend(missed)
+    todo = plan(arguments, named)
+    read = [_read_group(one, progress or _silent, mapped or {}) for one in todo.groups]
+    runs = [read_run(path) for path in todo.stored]
+    for pending in attached(read):
+        runs.extend(_assembled(pending))
+    unread = [source for pending in read for source in pending.missed]
+    told = [run for run in runs if _says_something(run, arguments)]
+    if told and len(told) < len(runs):
+        kept = {id(run) for run in told}
+        unread.extend(s for run in runs if id(run) not in kept for s in run.sources)
+        runs = told
     return Ingested(_with_unique_ids(runs), tuple(unread))
+
+
+def _says_something(run: RunLog, arguments: Sequence[str]) -> bool:
+    """Whether a run has rows or events, or is an input that the user named itself."""
+    named = any(source.path in arguments for source in run.sources)
+    return named or len(run.readings) > 0 or len(run.events) > 0
 
 
 def total_bytes(arguments: Sequence[str]) -> int:
     """Bytes on disk behind the arguments, for a progress bar."""
-    return sum(path.stat().st_size for path in expand(arguments) if path.is_file())
+    files = [path for one in plan(arguments).groups for path in (*one.paths, *one.texts)]
+    return sum(path.stat().st_size for path in files if path.is_file())
 
 
 def _silent(done: int, name: str) -> None:
     pass
 
 
-def _read_group(one: Group, progress: Progress) -> tuple[list[RunLog], list[Source]]:
-    by_run: dict[str, _Parts] = {}
-    sources: list[Source] = []
-    missed: list[Source] = []
+def _read_group(one: Group, progress: Progress, mapped: Mapping[str, str]) -> Pending:
+    pending = Pending(group=one)
     for path in one.paths:
-        index = len(sources)
-        source = _read_file(path, index, by_run, progress)
-        if source.parser:
-            sources.append(source)
-        else:
-            missed.append(source)
-    whole = by_run.pop("", _Parts())
+        parts = pending.by_run if not one.columns else {}
+        _keep(pending, _read_file(path, len(pending.sources), parts, progress))
+        if one.columns:
+            _collect(pending, parts)
+    if one.columns:
+        _join(pending)
+    for path in one.texts:
+        parts = {}
+        _keep(pending, _read_file(path, len(pending.sources), parts, progress))
+        _add_text(pending, parts)
+    for found in pending.by_run.values():
+        found.frames = [renamed(frame, mapped) for frame in found.frames]
+    return pending
+
+
+def _keep(pending: Pending, source: Source) -> None:
+    (pending.sources if source.parser else pending.missed).append(source)
+
+
+def _collect(pending: Pending, parts: dict[str, Parts]) -> None:
+    """One metric's file into the run's only part (labels of such files say nothing)."""
+    whole = pending.by_run.setdefault("", Parts())
+    for part in parts.values():
+        whole.extend(part)
+
+
+def _join(pending: Pending) -> None:
+    whole = pending.by_run.get("")
+    if whole is not None and len(whole.frames) > 1:
+        whole.frames = [join_columns(whole.frames)]
+
+
+def _add_text(pending: Pending, parts: dict[str, Parts]) -> None:
+    """A console log beside a tracker's files: its events; its numbers if there are no others."""
+    target = next(iter(pending.by_run.values()), None) or pending.by_run.setdefault("", Parts())
+    lacking = not target.frames
+    for part in parts.values():
+        if not lacking:
+            part.frames, part.frameworks = [], Counter()
+        target.extend(part)
+
+
+def _assembled(pending: Pending) -> list[RunLog]:
+    by_run = dict(pending.by_run)
+    whole = by_run.pop("", Parts())
     if not by_run:
-        by_run = {"": whole} if sources else {}
-    runs = [_assemble(one, label, parts, whole, sources) for label, parts in sorted(by_run.items())]
-    return runs, missed
+        by_run = {"": whole} if pending.sources else {}
+    return [_assemble(pending, label, parts, whole) for label, parts in sorted(by_run.items())]
 
 
-def _assemble(
-    one: Group, label: str, parts: _Parts, whole: _Parts, sources: Sequence[Source]
-) -> RunLog:
+def _assemble(pending: Pending, label: str, parts: Parts, whole: Parts) -> RunLog:
     """A run of its own parts and of what the inputs say of no run in particular."""
-    beside = whole if whole is not parts else _Parts()
+    beside = whole if whole is not parts else Parts()
     frameworks = parts.frameworks or whole.frameworks
+    name = pending.group.name
     return assemble(
-        safe_name(f"{one.name}-{label}" if label else one.name),
+        safe_name(f"{name}-{label}" if label and label != name else name),
         parts.frames,
         [*beside.events, *parts.events],
         [*beside.problems, *parts.problems],
-        sources,
+        pending.sources,
         framework=frameworks.most_common(1)[0][0] if frameworks else "",
-        grouping=one.reason,
+        grouping=pending.group.reason,
     )
 
 
-def _read_file(path: Path, index: int, by_run: dict[str, _Parts], progress: Progress) -> Source:
+def _read_file(path: Path, index: int, by_run: dict[str, Parts], progress: Progress) -> Source:
     """Read one input into the parts of its runs; a Source without parser if nobody can."""
     try:
         head = head_of(path)
@@ -128,18 +156,18 @@ def _read_file(path: Path, index: int, by_run: dict[str, _Parts], progress: Prog
             sha256 = digest.result()
     except OSError as error:
         problem = Problem(rule="unreadable", message=f"{path}: {error.strerror or error}")
-        by_run.setdefault("", _Parts()).problems.append(problem)
+        by_run.setdefault("", Parts()).problems.append(problem)
         return _source(path, "", 0, None, Account())
     return _source(path, sha256, head.size, parser, account)
 
 
 def _parse(
-    path: Path, index: int, parser: Parser, by_run: dict[str, _Parts], progress: Progress
+    path: Path, index: int, parser: Parser, by_run: dict[str, Parts], progress: Progress
 ) -> Account:
     rank = rank_of(path)
     accounts: list[Account] = []
     for batch in parser.parse(path, index):
-        by_run.setdefault(batch.run, _Parts()).add(batch, rank)
+        by_run.setdefault(batch.run, Parts()).add(batch, rank)
         accounts.append(batch.account)
         progress(BLOCK_BYTES, path.name)
     return _sum(accounts)

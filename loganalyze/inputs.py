@@ -1,4 +1,4 @@
-"""Finds the input files behind the paths a user gave, and says which belong to one run."""
+"""Finds the input files behind the paths a user gave, and what their names say."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from shutil import copyfileobj
 
@@ -27,15 +26,6 @@ _SKIPPED_SUFFIXES = frozenset({
     ".npz", ".idx", ".so", ".pyc", ".whl", ".zip", ".tar",
 })  # fmt: skip
 _MAX_FILES = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Inputs of one run: a name for it, its files in order, and why they were put together."""
-
-    name: str
-    paths: tuple[Path, ...]
-    reason: str
 
 
 def expand(arguments: Sequence[str]) -> tuple[Path, ...]:
@@ -90,18 +80,6 @@ def _spooled_stdin() -> Path:
     with path.open("wb") as file:
         copyfileobj(sys.stdin.buffer, file)
     return path
-
-
-def group(paths: Sequence[Path]) -> tuple[Group, ...]:
-    """Files that are plainly parts of one run, by their names: ranks, streams, rotations."""
-    by_key: dict[tuple[Path, str], list[Path]] = {}
-    for path in paths:
-        by_key.setdefault((path.parent, stem(path)), []).append(path)
-    groups = []
-    for (_, name), members in sorted(by_key.items()):
-        reason = "one file" if len(members) == 1 else "names differ only by rank, stream or part"
-        groups.append(Group(name or members[0].name, tuple(sorted(members)), reason))
-    return tuple(groups)
 
 
 def stem(path: Path) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from loganalyze import __version__
@@ -24,6 +24,8 @@ class Judging:
     settings: tuple[str, ...] = ()
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()  # NAME=GLOB: inputs that the user holds for one run
+    mapped: Mapping[str, str] = field(default_factory=dict)  # column of a table -> metric
 
 
 def report_on(
@@ -31,7 +33,7 @@ def report_on(
 ) -> Report:
     """Everything about the runs behind the paths. Raises LoganalyzeError."""
     load_thresholds("pretrain", judging.thresholds, judging.settings)  # fail before the reading
-    made = ingest(paths, progress=progress)
+    made = ingest(paths, progress=progress, named=judging.named, mapped=judging.mapped)
     return Report(
         version=__version__,
         diagnoses=tuple(judge(run, judging) for run in made.runs),

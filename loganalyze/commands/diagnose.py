@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 @click.command("diagnose")
 @options.paths
 @options.output
+@options.run_
+@options.map_
 @options.format_
 @options.fail_on
 @options.select
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 @options.quiet
 @options.no_progress
 def command(
-    paths: tuple[str, ...], output: str, format_: str, fail_on: str, select: tuple[str, ...],
+    paths: tuple[str, ...], output: str, named: tuple[str, ...], columns: tuple[str, ...],
+    format_: str, fail_on: str, select: tuple[str, ...],
     ignore: tuple[str, ...], thresholds: Path | None, settings: tuple[str, ...], profile: str,
     lang: str | None, quiet: bool, no_progress: bool,
 ) -> int:  # fmt: skip
@@ -44,8 +47,9 @@ def command(
     from loganalyze.pipeline import Judging
 
     judging = Judging(
-        profile=profile, thresholds=thresholds, settings=settings, select=select, ignore=ignore
-    )
+        profile=profile, thresholds=thresholds, settings=settings, select=select, ignore=ignore,
+        named=named, mapped=options.column_map(columns),
+    )  # fmt: skip
     report = _report(paths, judging, not (quiet or no_progress))
     language = options.language(lang)
     written = _write(report, output, language)

@@ -17,9 +17,14 @@ if TYPE_CHECKING:
 @click.command("ingest")
 @options.paths
 @options.store
+@options.run_
+@options.map_
 @options.quiet
 @options.no_progress
-def command(paths: tuple[str, ...], store: Path, quiet: bool, no_progress: bool) -> int:
+def command(
+    paths: tuple[str, ...], store: Path, named: tuple[str, ...], columns: tuple[str, ...],
+    quiet: bool, no_progress: bool,
+) -> int:  # fmt: skip
     """Normalise logs into Parquet: one row per log line that carried numbers.
 
     \b
@@ -29,7 +34,8 @@ def command(paths: tuple[str, ...], store: Path, quiet: bool, no_progress: bool)
     from loganalyze.store import write_run
 
     with byte_progress(total_bytes(paths), not (quiet or no_progress)) as progress:
-        made = ingest(paths, progress=progress)
+        mapped = options.column_map(columns)
+        made = ingest(paths, progress=progress, named=named, mapped=mapped)
     for run in made.runs:
         place = write_run(run, store)
         if not quiet:

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
+from loganalyze.errors import UsageError
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 paths = click.argument("paths", nargs=-1, required=True, metavar="PATH...")
@@ -52,6 +54,27 @@ lang = click.option(
 quiet = click.option("-q", "--quiet", is_flag=True, help="No progress, no notes.")
 no_progress = click.option("--no-progress", is_flag=True, help="No progress bar.")
 force = click.option("--force", is_flag=True, help="Overwrite what is there.")
+
+
+run_ = click.option(
+    "--run", "named", multiple=True, metavar="NAME=GLOB", help="Hold the inputs that match for one "
+    "run of that name.",
+)  # fmt: skip
+map_ = click.option(
+    "--map", "columns", multiple=True, metavar="COLUMN=METRIC", help="Read a column of a table as "
+    "a metric, e.g. total=loss or it=step.",
+)  # fmt: skip
+
+
+def column_map(entries: tuple[str, ...]) -> dict[str, str]:
+    """--map's entries as column to metric. Raises UsageError for an entry without `=`."""
+    mapped = {}
+    for entry in entries:
+        column, sign, metric = entry.partition("=")
+        if not sign:
+            raise UsageError(f"--map {entry}: expected COLUMN=METRIC")
+        mapped[column] = metric
+    return mapped
 
 
 def language(chosen: str | None) -> str:

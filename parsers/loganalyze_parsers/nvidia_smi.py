@@ -65,7 +65,8 @@ def sniff(head: Head) -> float:
     if not lines:
         return 0.0
     if _columns(lines[0]):
-        return 0.95
+        cells = lines[0].count(",")
+        return 0.95 if all(line.count(",") == cells for line in lines[1:-1]) else 0.0
     units = [unit for unit in (" %", " MiB", " W", " MHz") if unit in lines[0]]
     whole = lines[:-1] or lines
     return 0.9 if len(units) >= 2 and all(1 <= line.count(", ") <= 40 for line in whole) else 0.0

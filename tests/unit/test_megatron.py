@@ -183,8 +183,8 @@ def test_other_lines(tmp_path: Path) -> None:
 
 def test_account_adds_up(tmp_path: Path) -> None:
     """Read, ignored by a named rule and unknown lines are all the lines there are."""
-    run = run_of(FULL + "\nsomething else\n" + FULL.replace("7/", "8/"), tmp_path)
+    run = run_of(FULL + "\nsomething 12 odd = 3\n" + FULL.replace("7/", "8/"), tmp_path)
     account = run.sources[0].account
     assert account.lines == 4
     assert account.lines == account.read + account.ignored_total + account.unknown
-    assert account.unknown_samples == ("something else",)
+    assert account.unknown_samples == ("something 12 odd = 3",)

@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("model", "errors"),
     ("config", "series", "tracks", "store", "segments", "assemble", "inputs", "knowledge"),
     ("loganalyze_parsers", "detectors", "checks", "profile"),
-    ("ingest", "diagnose", "incidents", "pipeline", "explain"),
+    ("ingest", "diagnose", "incidents", "pipeline", "explain", "grouping", "parts"),
     ("report", "replay"),
     ("cli", "commands", "__main__"),
 )

@@ -1,0 +1,108 @@
+"""Which inputs belong to one run, and what becomes of side logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textlogs import megatron_line
+
+from loganalyze.errors import UsageError
+from loganalyze.ingest import ingest
+from loganalyze.inputs import rank_of, stem
+
+
+def write(folder: Path, name: str, first: int, count: int = 5) -> str:
+    """A small Megatron log of some steps with times; returns its path."""
+    lines = [
+        f"[2031-01-02 03:04:{n % 60:02d}]{megatron_line(n, lm_loss=f'{5 - n / 50:.3f}')}"
+        for n in range(first, first + count)
+    ]
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("slurm-77.out", "slurm-77"),
+        ("slurm-77.err", "slurm-77"),
+        ("train_rank_3.log.gz", "train"),
+        ("train.log.2", "train"),
+        ("worker-1.log", ""),
+        ("gpt3.3328593.o", "gpt3.3328593"),
+    ],
+)
+def test_stem(name: str, expected: str) -> None:
+    """What tells parts of one run apart (rank, stream, rotation, compression) comes off a name."""
+    assert stem(Path(name)) == expected
+
+
+def test_rank_of_a_file_name(tmp_path: Path) -> None:
+    """A rank in the file's name becomes the rank of its rows."""
+    assert rank_of(Path("train_rank_3.log")) == 3
+    paths = [write(tmp_path, f"train_rank_{rank}.log", 1) for rank in (0, 1)]
+    made = ingest(paths)
+    assert len(made.runs) == 1
+    assert sorted(set(made.runs[0].readings["rank"].to_list())) == [0, 1]
+
+
+def test_output_and_error_are_one_run(tmp_path: Path) -> None:
+    """Standard output and error of one job are one run; other names are other runs."""
+    paths = [write(tmp_path, "slurm-7.out", 1), write(tmp_path, "slurm-8.out", 1)]
+    (tmp_path / "slurm-7.err").write_text("RuntimeError: something broke\n")
+    made = ingest([*paths, str(tmp_path / "slurm-7.err")])
+    assert [run.meta.id for run in made.runs] == ["slurm-7", "slurm-8"]
+    assert len(made.runs[0].sources) == 2
+
+
+def test_the_user_can_say_what_is_one_run(tmp_path: Path) -> None:
+    """--run NAME=GLOB puts files together whatever their names; a glob without match is an error."""
+    paths = [write(tmp_path, "monday.log", 1), write(tmp_path, "tuesday.log", 6)]
+    made = ingest(paths, named=["week=*day.log"])
+    assert [run.meta.id for run in made.runs] == ["week"]
+    assert made.runs[0].meta.segments[0].count == 10
+    with pytest.raises(UsageError, match="no input matches"):
+        ingest(paths, named=["week=*.csv"])
+
+
+def test_monitor_of_the_same_time_joins_its_run(tmp_path: Path) -> None:
+    """A GPU monitor's log without steps joins the one run whose time it overlaps."""
+    train = write(tmp_path, "train.log", 1)
+    (tmp_path / "gpu.csv").write_text(
+        "timestamp, index, utilization.gpu [%], temperature.gpu\n"
+        "2031/01/02 03:04:03.000, 0, 97 %, 71\n2031/01/02 03:04:04.000, 0, 96 %, 72\n"
+    )
+    made = ingest([train, str(tmp_path / "gpu.csv")])
+    assert len(made.runs) == 1
+    run = made.runs[0]
+    assert run.readings["gpu_temp_c"].drop_nulls().to_list() == [71.0, 72.0]
+    assert set(run.readings["source"].to_list()) == {0, 1}
+    assert "side logs of the same time" in run.meta.grouping
+
+
+def test_monitor_of_another_time_stays_apart(tmp_path: Path) -> None:
+    """A monitor's log of another day is not mixed into the run."""
+    train = write(tmp_path, "train.log", 1)
+    (tmp_path / "gpu.csv").write_text(
+        "timestamp, index, utilization.gpu [%], temperature.gpu\n"
+        "2032/01/02 03:04:03.000, 0, 97 %, 71\n"
+    )
+    assert len(ingest([train, str(tmp_path / "gpu.csv")]).runs) == 2
+
+
+def test_columns_can_be_named(tmp_path: Path) -> None:
+    """--map reads an unknown column as the metric that the user says it is."""
+    (tmp_path / "own.csv").write_text("step,loss,wobble\n1,4.0,0.5\n2,3.5,0.6\n3,3.2,0.7\n")
+    made = ingest([str(tmp_path / "own.csv")], mapped={"wobble": "grad_norm"})
+    assert made.runs[0].readings["grad_norm"].to_list() == [0.5, 0.6, 0.7]
+
+
+def test_order_of_the_files_does_not_matter(tmp_path: Path) -> None:
+    """The same files in another order give the same run."""
+    paths = [write(tmp_path, f"train_rank_{rank}.log", 1) for rank in (0, 1, 2)]
+    one, other = ingest(paths).runs[0], ingest(paths[::-1]).runs[0]
+    assert one.readings.equals(other.readings)
+    assert one.meta == other.meta
