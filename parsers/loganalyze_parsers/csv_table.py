@@ -193,15 +193,18 @@ def _is_torn(line: bytes, header: Header) -> bool:
 def _slow(block: Block, header: Header) -> Cells:
     """Row by row, for quoted cells that hold line breaks; such a row stands at its first line."""
     starts, ends = line_bounds(block.data)
-    lines = block.data.decode("utf-8", "replace").splitlines(keepends=True)
-    reader = csv.reader(io.StringIO("".join(lines), newline=""), delimiter=header.separator)
+    lines = (
+        block.data[start:end].decode("utf-8", "replace").replace("\r", "") + "\n"
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+    )
+    reader = csv.reader(lines, delimiter=header.separator)
     rows: list[list[str | None]] = []
     places: list[tuple[int, int]] = []
     before = headers = blank = 0
     width = len(header.names)
     try:
         for cells in reader:
-            first, before = before, min(reader.line_num, len(starts))
+            first, before = before, reader.line_num
             if (first == 0 and block.offset == 0) or tuple(cells) == header.names:
                 headers += before - first
             elif not any(cells):

@@ -51,7 +51,7 @@ def parse(path: Path, source: int) -> Iterator[Batch]:
     except OSError as error:
         yield _unreadable(path, error)
         return
-    yield built.batch() if built.records else empty_log(path, source)
+    yield empty_log(path, source) if built.is_empty else built.batch()
 
 
 def _records(path: Path) -> Iterator[tuple[int, int, bytes] | Damage]:
@@ -80,7 +80,10 @@ def body_of(payload: bytes) -> tuple[int, bytes]:
     """
     at = 0
     if payload[:1] == b"\x08":  # num comes first
-        _, at = varint(payload, 1)
+        at = 1
+        while at < len(payload) and payload[at] > 0x7F:
+            at += 1
+        at += 1
     if at < len(payload) and payload[at] < 0x80 and payload[at] & 7 == 2:
         size, start = varint(payload, at + 1)
         kind = payload[at] >> 3

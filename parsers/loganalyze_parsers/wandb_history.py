@@ -13,104 +13,111 @@ from __future__ import annotations
 import json
 import math
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from loganalyze_parsers.protobuf import Value, WireError, double, fields, signed, varint, zigzag
+import numpy as np
+import numpy.typing as npt
 
-_ITEM, _KEY, _NESTED = 0x0A, 0x0A, 0x12
-_VALUE_JSON = b"\x82\x01"
+from loganalyze_parsers.protobuf import Value, WireError, double, fields, signed, zigzag
+from loganalyze_parsers.wandb_bulk import decode
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+Pairs = tuple[IntArray, FloatArray]
+
+_PENDING_BYTES = 8 * 1024 * 1024
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 class History:
-    """Columns that grow row by row: per key the rows that have it and their numbers."""
+    """Columns that grow row by row: per key the rows that have it and their numbers.
+
+    Rows are decoded some megabytes at a time. damaged: offsets of records that could not be.
+    """
 
     def __init__(self) -> None:
         self.line = array("q")
         self.offset = array("q")
         self.length = array("q")
-        self._columns: dict[bytes, tuple[array[int], array[float]]] = {}
+        self.damaged: list[int] = []
+        self._pending: list[bytes] = []
+        self._bytes = 0
+        self._columns: dict[bytes, list[Pairs]] = {}
 
     def __len__(self) -> int:
         """Number of rows."""
         return len(self.line)
 
-    def columns(self) -> dict[str, tuple[array[int], array[float]]]:
-        """Key to (rows, values); a row may come twice, the last one counts."""
-        named = {key.decode("utf-8", "replace"): pair for key, pair in self._columns.items()}
-        return dict(sorted(named.items()))
-
     def add(self, body: bytes, line: int, offset: int, length: int) -> None:
-        """One HistoryRecord. Raises WireError where it is damaged."""
-        row = len(self.line)
+        """One HistoryRecord."""
         self.line.append(line)
         self.offset.append(offset)
         self.length.append(length)
-        at, end = 0, len(body)
-        columns = self._columns
+        self._pending.append(body)
+        self._bytes += len(body)
+        if self._bytes > _PENDING_BYTES:
+            self._decode()
+
+    def columns(self) -> dict[str, Pairs]:
+        """Key to (rows, values); a row may come twice, the last one counts."""
+        self._decode()
+        named: dict[str, list[Pairs]] = {}
+        for key, parts in self._columns.items():
+            named.setdefault(key.decode("utf-8", "replace"), []).extend(parts)
+        return {
+            name: (np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts]))
+            for name, parts in sorted(named.items())
+        }
+
+    def _decode(self) -> None:
+        """Decode what is pending: the usual rows together, the others one by one."""
+        if not self._pending:
+            return
+        first = len(self.line) - len(self._pending)
+        items = decode(self._pending)
+        counted = np.flatnonzero(items.has_step)
+        self._append(b"_step", counted + first, items.step[counted].astype(np.float64))
+        order = np.argsort(items.key, kind="stable")
+        edges = np.searchsorted(items.key[order], np.arange(len(items.keys) + 1))
+        for at, key in enumerate(items.keys):
+            mine = order[edges[at] : edges[at + 1]]
+            plain = mine[~items.is_text[mine]]
+            self._append(key, items.row[plain] + first, items.value[plain])
+            for item in mine[items.is_text[mine]].tolist():
+                start = int(items.at[item])
+                text = items.data[start : start + int(items.size[item])]
+                self._put_all(numbers_of(key, text), int(items.row[item]) + first)
+        for row in np.flatnonzero(items.odd).tolist():
+            self._slow(self._pending[row], row + first)
+        self._pending, self._bytes = [], 0
+
+    def _append(self, key: bytes, rows: IntArray, values: FloatArray) -> None:
+        if len(rows):
+            self._columns.setdefault(key, []).append((rows, values))
+
+    def _put_all(self, found: Iterable[tuple[bytes, float]], row: int) -> None:
+        for key, value in found:
+            self._append(key, np.array([row]), np.array([value]))
+
+    def _slow(self, body: bytes, row: int) -> None:
         try:
-            while at < end:
-                size = body[at + 1]
-                if body[at] != _ITEM or size >= 0x80:
-                    at = self._other(body, at, row)
-                    continue
-                start = at + 2
-                stop = start + size
-                middle = start + 2 + body[start + 1]
-                if (
-                    (body[start] == _NESTED or body[start] == _KEY)
-                    and body[middle : middle + 2] == _VALUE_JSON
-                    and middle + 3 + body[middle + 2] == stop
-                ):
-                    key = body[start + 2 : middle]
-                    value = body[middle + 3 : stop]
-                    try:
-                        self._put(columns, key, row, float(value))
-                    except ValueError:
-                        self._json(key, value, row)
-                else:
-                    self._item(body[start:stop], row)
-                at = stop
-        except IndexError as error:
-            raise WireError("a history row breaks off") from error
+            self._put_all(list(row_numbers(body)), row)
+        except WireError:
+            self.damaged.append(self.offset[row])
 
-    @staticmethod
-    def _put(
-        columns: dict[bytes, tuple[array[int], array[float]]], key: bytes, row: int, value: float
-    ) -> None:
-        pair = columns.get(key)
-        if pair is None:
-            pair = columns[key] = (array("q"), array("d"))
-        pair[0].append(row)
-        pair[1].append(value)
 
-    def _other(self, body: bytes, at: int, row: int) -> int:
-        """A long item, the step of the record, or a field nobody needs; the place behind it."""
-        tag, at = varint(body, at)
-        if tag & 7 != 2:
-            raise WireError("unexpected field in a history row")
-        size, at = varint(body, at)
-        part = body[at : at + size]
-        if len(part) < size:
-            raise WireError("a history row breaks off")
-        if tag == _ITEM:
-            self._item(part, row)
-        elif tag >> 3 == 2:
-            for number, value in fields(part):
-                if number == 1 and isinstance(value, int):
-                    self._put(self._columns, b"_step", row, float(signed(value)))
-        return at + size
-
-    def _item(self, item: bytes, row: int) -> None:
-        key, number, text = item_of(item)
-        if number is not None:
-            self._put(self._columns, key, row, number)
-        elif text is not None:
-            self._json(key, text, row)
-
-    def _json(self, key: bytes, text: bytes, row: int) -> None:
-        for name, value in numbers_of(key, text):
-            self._put(self._columns, name, row, value)
+def row_numbers(body: bytes) -> Iterator[tuple[bytes, float]]:
+    """Keys and numbers of one HistoryRecord, field by field. Raises WireError where it is torn."""
+    for number, value in fields(body):
+        if number == 2 and isinstance(value, bytes):
+            found = dict(fields(value)).get(1, 0)
+            yield b"_step", float(signed(found)) if isinstance(found, int) else 0.0
+        elif number == 1 and isinstance(value, bytes):
+            key, plain, text = item_of(value)
+            if plain is not None:
+                yield key, plain
+            elif text is not None:
+                yield from numbers_of(key, text)
 
 
 def item_of(item: bytes) -> tuple[bytes, float | None, bytes | None]:

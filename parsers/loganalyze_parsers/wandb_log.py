@@ -52,6 +52,11 @@ class RunLogBuilder:
         self._read = 0
         self._ended = False
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing at all stood in the log."""
+        return not self.records and not self._damages
+
     def damage(self, found: Damage) -> None:
         """A place that could not be read."""
         self._damages.append(found)
@@ -173,6 +178,9 @@ class RunLogBuilder:
     def batch(self) -> Batch:
         """Everything that was taken in."""
         where = str(self._path)
+        self._history.columns()  # decodes what is pending
+        self._damages.extend(Damage("record", offset) for offset in self._history.damaged)
+        self._read -= len(self._history.damaged)
         history, axis, problems = history_frame(self._history, self._axes, self._source, where)
         system = system_frame(self._samples, history, self._source)
         frames = [part for part in (history, system) if part is not None and len(part)]

@@ -19,8 +19,11 @@ from build_tfevents import (
     text_summary,
     version,
 )
-from build_wandb import field
+from build_wandb import field, varint
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from loganalyze_parsers.tfevents_crc import MARGIN, masked_of_lengths, masked_of_spans
+from loganalyze_parsers.tfevents_scalars import tensor_number
 from trackers import parsed, rows, rules
 
 from loganalyze.model import Batch
@@ -212,3 +215,26 @@ def test_unknown_fields_are_stepped_over(tmp_path: Path) -> None:
     """Fields that came later do not disturb."""
     made = event(1.0, 3, simple("loss", 2.0), field(77, "new"))
     assert rows(read(tmp_path, events_file([made])))["loss"].to_list() == [2.0]
+
+
+@given(st.data())
+@settings(max_examples=50, deadline=None)
+def test_no_damage_can_raise(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """Whatever bytes are changed behind the header, all records are accounted for."""
+    file = bytearray(events_file([*megatron(9), event(1.0, 3, tensor("x", 1.0, content=True))]))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(40, len(file) - 1))
+        file[at : at + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=9))
+    batch = read(tmp_path_factory.mktemp("tb"), bytes(file))
+    assert batch.account.lines >= 1
+
+
+def test_sixteen_bit_tensors_and_integers() -> None:
+    """Scalars of other types: half, bfloat16, int64, packed or as content."""
+    half = field(1, 19) + field(4, struct.pack("<e", 1.5))
+    brain = field(1, 14) + field(4, struct.pack("<f", 1.5)[2:])
+    whole = field(1, 9) + field(10, varint(7))
+    double = field(1, 2) + field(6, struct.pack("<d", 0.25))
+    two = field(1, 1) + field(5, struct.pack("<ff", 1.0, 2.0))
+    found = [tensor_number(one) for one in (half, brain, whole, double, two, field(1, 7))]
+    assert found == [1.5, 1.5, 7.0, 0.25, None, None]

@@ -20,7 +20,10 @@ from build_wandb import (
     varint,
     wandb_log,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from loganalyze_parsers.wandb import body_of, console_text
+from loganalyze_parsers.wandb_history import History, row_numbers
 from trackers import parsed, rows, rules
 
 from loganalyze.model import Batch
@@ -264,3 +267,51 @@ def test_body_of_unknown_record() -> None:
 def test_only_a_header(tmp_path: Path) -> None:
     """A log that was created and never flushed is told as empty."""
     assert rules(read(tmp_path, HEADER)) == ["empty_log"]
+
+
+VALUES = st.one_of(
+    st.floats(),
+    st.integers(-(2**53), 2**53),
+    st.booleans(),
+    st.none(),
+    st.sampled_from(["NaN", "Infinity", "-Infinity", "word", 'a "quoted" word', "long " * 40]),
+    st.dictionaries(st.sampled_from(["x", "y"]), st.floats(allow_nan=False), max_size=2),
+)
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from(["a", "b", "a/long/name", "k" * 140]), VALUES), max_size=12
+    )
+)
+@settings(max_examples=150, deadline=None)
+def test_rows_together_equal_rows_one_by_one(table: list[dict[str, object]]) -> None:
+    """The array way gives bit by bit what decoding field by field gives."""
+    fast = History()
+    wanted: dict[str, list[tuple[int, float]]] = {}
+    for row, values in enumerate(table):
+        record = history(values, nested=row % 2 == 0, step=row)
+        _, body = body_of(record)
+        fast.add(body, row, row, 1)
+        for key, number in row_numbers(body):
+            wanted.setdefault(key.decode(), []).append((row, number))
+    got = {
+        name: sorted(zip(rows_of.tolist(), map(repr, numbers.tolist()), strict=True))
+        for name, (rows_of, numbers) in fast.columns().items()
+    }
+    assert got == {
+        name: sorted((row, repr(number)) for row, number in pairs) for name, pairs in wanted.items()
+    }
+    assert not fast.damaged
+
+
+@given(st.data())
+@settings(max_examples=50, deadline=None)
+def test_no_damage_can_raise(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """Whatever bytes are changed, rows before the damage stay and every record is accounted for."""
+    log = bytearray(wandb_log([config({"lr": 1}), *training(30), exit_record(0)]))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(7, len(log) - 1))
+        log[at : at + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=9))
+    batch = read(tmp_path_factory.mktemp("wandb"), bytes(log))
+    assert batch.account.lines >= 1
