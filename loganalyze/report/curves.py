@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,10 +13,6 @@ from loganalyze.report import buckets
 from loganalyze.report.model import MetricView, RunView
 from loganalyze.tracks import FloatArray, IntArray, Track, tracks
 
-#: Points a page may hold: 20 metrics of a million steps with 200 findings stay below 2.5 MB.
-#: Where there is less text to show, the room goes to points.
-LEAST_PAGE_POINTS, MOST_PAGE_POINTS = 26_000, 60_000
-POINTS_PER_FINDING = 200  # an estimate: a finding's text takes the room of so many points
 LEAST_POINTS = 120  # for a series, however many there are
 MOST_RANKS = 8  # ranks drawn one by one; more become a band (lowest, median, highest)
 BAND_COLUMNS = 240
@@ -63,12 +59,6 @@ class Chart:
     def shown(self) -> int:
         """Logged points that the page holds."""
         return sum(len(curve.steps) for curve in self.curves if curve.role == "raw")
-
-
-def page_points(runs: Sequence[RunView]) -> int:
-    """How many points the page of these runs may hold, all together."""
-    count = sum(len(run.findings) + 2 * len(run.incidents) for run in runs)
-    return max(LEAST_PAGE_POINTS, MOST_PAGE_POINTS - POINTS_PER_FINDING * count)
 
 
 def charts(run: RunView, budget: int) -> tuple[Chart, ...]:

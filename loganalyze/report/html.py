@@ -13,8 +13,9 @@ from markupsafe import Markup, escape
 from loganalyze import config
 from loganalyze.model import Report
 from loganalyze.report import numbers, page, story
+from loganalyze.report.budget import page_points
 from loganalyze.report.charts import page_data, plotly_hash, plotly_packed, script_hash
-from loganalyze.report.curves import charts, page_points
+from loganalyze.report.curves import charts
 from loganalyze.report.model import views
 from loganalyze.report.story import Files
 from loganalyze.report.wording import Both, Param, both, plain

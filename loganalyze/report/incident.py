@@ -18,7 +18,7 @@ from loganalyze.report.svg import Shade, chart
 from loganalyze.report.wording import Both, both, cause_text, kind_title, metric_label
 
 MOST_CARDS, MOST_IN_CARD, MOST_TIMELINE, CHARTS_IN_CARD = 24, 12, 14, 3
-FULL_CARDS = 6  # with drawings, time line and all evidence; later ones only with their core
+FULL_CARDS = 4  # with drawings, time line and all evidence; later ones only with their core
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,11 +139,11 @@ def _card(
             finding_block(run, f, quoter, prefix, first=f.id == incident.first_mover) for f in shown
         ),
         more=len(members) - len(shown),
-        causes=_causes(incident, quoter, checks=full),
+        causes=_causes(incident, quoter, full=full),
         do=story.remedies(incident),
-        log_next=story.log_next(incident),
+        log_next=story.log_next(incident) if full else (),
         settle=both(incident.settle) if incident.settle else None,
-        missing=story.missing_words(missing) if missing else None,
+        missing=story.missing_words(missing) if missing and full else None,
         replay=story.replay_command(run, mover, files) if mover is not None else "",
     )
 
@@ -173,7 +173,7 @@ def _observation(evidence: Evidence, quoter: Quoter) -> Observation:
     )
 
 
-def _causes(incident: Incident, quoter: Quoter, *, checks: bool) -> tuple[CauseView, ...]:
+def _causes(incident: Incident, quoter: Quoter, *, full: bool) -> tuple[CauseView, ...]:
     return tuple(
         CauseView(
             verdict=cause.verdict,
@@ -186,10 +186,10 @@ def _causes(incident: Incident, quoter: Quoter, *, checks: bool) -> tuple[CauseV
                     missing=story.missing_words(check.missing) if check.missing else None,
                     observations=tuple(_observation(e, quoter) for e in check.evidence[:3]),
                 )
-                for check in (cause.checks if checks else ())
+                for check in (cause.checks if full else ())
             ),
         )
-        for cause in ordered_causes(incident)
+        for cause in ordered_causes(incident)[: None if full else 3]
     )
 
 

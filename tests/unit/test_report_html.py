@@ -6,11 +6,16 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
+import numpy as np
+import polars as pl
 import pytest
 import report_fixture as fixture
 
+from loganalyze import config
+from loganalyze.config import load_thresholds
 from loganalyze.model import Report
 from loganalyze.report import render
 from loganalyze.report.html import safe_json
@@ -165,3 +170,40 @@ def test_restart_and_ranks_are_shown(texts: dict[str, str]) -> None:
 def test_template_output_has_no_untranslated_key(texts: dict[str, str]) -> None:
     """No key of strings/ shows through."""
     assert not re.search(r">\s*ui[ _]\w+", texts["both"])
+
+
+def _large(steps: int, findings: int) -> Report:
+    """One run of 12 noisy metrics with many findings in many incidents."""
+    sick = fixture.sick_run()
+    rng = np.random.default_rng(3)
+    names = [name for name in config.metrics() if "/" not in name][:20]
+    readings = pl.DataFrame({
+        "step": np.arange(steps), "segment": np.zeros(steps, np.int32),
+        "rank": np.zeros(steps, np.int32), "wall_s": 1.7e9 + np.arange(steps, dtype=float),
+        "source": np.zeros(steps, np.int32), "line": np.arange(1, steps + 1),
+        "offset": np.zeros(steps, np.int64), "length": np.zeros(steps, np.int64),
+        **{name: rng.normal(2, 0.1, steps) for name in names},
+    })  # fmt: skip
+    span = steps // (findings + 2)
+    found = tuple(
+        replace(sick.findings[1], id=f"LA102-{i + 1}", metric=names[i % 3], step_first=i * span,
+                step_last=i * span + 30, step_peak=i * span + 3)
+        for i in range(findings)
+    )  # fmt: skip
+    stories = tuple(
+        replace(sick.incidents[1], id=f"I{i}", step_first=found[i].step_first,
+                step_last=found[i].step_last, first_mover=found[i].id, findings=(found[i].id,))
+        for i in range(0, findings, 3)
+    )  # fmt: skip
+    run = replace(sick.run, readings=readings)
+    rules = tuple(load_thresholds().entries.values())
+    many = replace(sick, run=run, findings=found, incidents=stories, thresholds=rules)
+    return Report(version="0", diagnoses=(many,))
+
+
+def test_page_of_a_large_run_stays_small() -> None:
+    """20 metrics with 200 findings in 67 incidents: at most 2.5 MB, all findings listed."""
+    text = render(_large(60_000, 200), "html", "en")
+    assert len(text.encode()) < 2_500_000
+    ids = set(Page(text).ids)
+    assert {f"LA102-{i + 1}" for i in range(200)} <= ids
