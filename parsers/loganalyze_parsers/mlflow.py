@@ -18,7 +18,7 @@ import polars as pl
 
 from loganalyze.model import Account, Batch, Event, LineRef, Problem
 from loganalyze_parsers.api import Head, Parser
-from loganalyze_parsers.tables_sqlite import MAGIC, columns_of, opened
+from loganalyze_parsers.tables_sqlite import FAILURES, MAGIC, columns_of, opened
 from loganalyze_parsers.tracker_frames import readings_of
 from loganalyze_parsers.tracker_join import SCALAR_COLUMNS, joined_rows
 from loganalyze_parsers.tracker_names import framework_of
@@ -53,7 +53,7 @@ def parse_database(path: Path, source: int) -> Iterator[Batch]:
             for uuid, _, status, end in runs:
                 label = labels[uuid] if len(runs) > 1 else ""
                 yield _run(connection, path, source, uuid, label, (status, end))
-    except (sqlite3.Error, OSError) as error:
+    except FAILURES as error:
         told = f"{path}: the database cannot be read ({error})"
         problem = Problem(rule="unreadable", message=told)
         yield Batch(readings=None, problems=(problem,), framework="mlflow")
@@ -75,10 +75,12 @@ def _run(
     tags: dict[str, int] = {}
     parts: list[pl.DataFrame] = []
     cursor = connection.execute(_QUERY, (uuid,))
-    count = 0
+    count = unknown = 0
     while page := cursor.fetchmany(_PAGE):
         count += len(page)
-        parts.append(_page(page, tags))
+        good = [row for row in page if _is_sound(row)]
+        unknown += len(page) - len(good)
+        parts.append(_page(good, tags))
     frame: pl.DataFrame | None = None
     problems: tuple[Problem, ...] = ()
     if parts:
@@ -90,10 +92,17 @@ def _run(
         readings=frame,
         events=_events(source, count, config, end),
         problems=problems,
-        account=Account(lines=count, read=count),
+        account=Account(lines=count, read=count - unknown, unknown=unknown),
         run=label,
         framework=framework_of(tags) or "mlflow",
     )
+
+
+def _is_sound(row: tuple[object, ...]) -> bool:
+    """Whether the cells are of the kinds that MLflow writes (SQLite itself does not care)."""
+    _, key, value, stamp, step, _ = row
+    numbers = isinstance(value, int | float) and isinstance(stamp, int | float)
+    return isinstance(key, str) and numbers and isinstance(step, int)
 
 
 def _page(rows: list[tuple[int, str, float, int, int, int]], tags: dict[str, int]) -> pl.DataFrame:

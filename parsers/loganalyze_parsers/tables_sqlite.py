@@ -14,6 +14,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 MAGIC = b"SQLite format 3\x00"
+#: What reading a database may raise; the last one where the message itself holds damaged text.
+FAILURES = (sqlite3.Error, OSError, UnicodeDecodeError)
 
 
 @contextmanager
@@ -26,11 +28,18 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
             shutil.copyfile(path, copy)
             shutil.copyfile(wal, copy.with_name(wal.name))
             with closing(sqlite3.connect(copy)) as connection:
+                connection.text_factory = _text
                 yield connection
         return
     uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
     with closing(sqlite3.connect(uri, uri=True)) as connection:
+        connection.text_factory = _text
         yield connection
+
+
+def _text(data: bytes) -> str:
+    """Text of a cell, whatever damage did to it."""
+    return data.decode("utf-8", "replace")
 
 
 def columns_of(path: Path) -> dict[str, frozenset[str]]:
@@ -42,7 +51,7 @@ def columns_of(path: Path) -> dict[str, frozenset[str]]:
                 for row in connection.execute("select name from sqlite_master where type='table'")
             ]
             return {name: _columns(connection, name) for name in names}
-    except (sqlite3.Error, OSError):
+    except FAILURES:
         return {}
 
 

@@ -21,7 +21,7 @@ from loganalyze.model import Batch, Event, LineRef, Problem
 from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.history import history_batch
 from loganalyze_parsers.history_rows import Grown
-from loganalyze_parsers.tables_sqlite import MAGIC, columns_of, opened
+from loganalyze_parsers.tables_sqlite import FAILURES, MAGIC, columns_of, opened
 from loganalyze_parsers.wandb_files import flat_config
 from loganalyze_parsers.wandb_frames import system_frame
 from loganalyze_parsers.wandb_history import flat_numbers
@@ -49,7 +49,7 @@ def parse(path: Path, source: int) -> Iterator[Batch]:
             for name, _ in names:
                 label = str(name) if len(names) > 1 else ""
                 yield _run(connection, tables, path, source, str(name), label)
-    except (sqlite3.Error, OSError) as error:
+    except FAILURES as error:
         told = f"{path}: the database cannot be read ({error})"
         problem = Problem(rule="unreadable", message=told)
         yield Batch(readings=None, problems=(problem,), framework="trackio")
@@ -72,7 +72,7 @@ def _run(
                 unknown += 1
                 continue
             grown.start(rowid, rowid, 0)
-            grown.put("_step", step)
+            grown.put("_step", step if isinstance(step, int) else None)
             grown.put("_timestamp", seconds_of(stamp))
             for key, value in content.items():
                 for inner, plain in flat_numbers(str(key).encode(), value):
