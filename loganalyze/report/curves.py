@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,9 @@ from loganalyze.report import buckets
 from loganalyze.report.model import MetricView, RunView
 from loganalyze.tracks import FloatArray, IntArray, Track, tracks
 
-LEAST_POINTS = 120  # for a series, however many there are
+LEAST_POINTS = 120  # for a series, where the budget has as many
+MOST_CHARTS = 80  # a log may carry any number of unknown keys
+MOST_LINES, FEW_LINES = 300, 12  # of one chart: ranks times restarts, the longest first
 MOST_RANKS = 8  # ranks drawn one by one; more become a band (lowest, median, highest)
 BAND_COLUMNS = 240
 SMOOTH_WINDOWS = (100, 250, 500)  # steps; the seeds ask for 100 to 500
@@ -44,16 +46,12 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A metric with its curves. ranks: how many ranks report it."""
+    """A metric with its curves. ranks: how many report it; total: logged points behind it."""
 
     metric: MetricView
     curves: tuple[Curve, ...]
     ranks: int
-
-    @property
-    def total(self) -> int:
-        """Logged points behind the chart."""
-        return sum(curve.total for curve in self.curves if curve.role == "raw")
+    total: int
 
     @property
     def shown(self) -> int:
@@ -61,31 +59,63 @@ class Chart:
         return sum(len(curve.steps) for curve in self.curves if curve.role == "raw")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """A metric, all its tracks, those drawn one by one, and the steps that matter in it."""
+
+    metric: MetricView
+    made: tuple[Track, ...]
+    lines: list[Track]
+    spans: list[tuple[int, int]]
+
+
 def charts(run: RunView, budget: int) -> tuple[Chart, ...]:
-    """A chart for each metric of a run that has steps."""
-    sets = [(metric, tracks(run.diagnosis.run, metric.name)) for metric in run.metrics]
-    drawn = [(metric, made, _lines(run, metric, made)) for metric, made in sets if made]
-    lengths = [len(track) for _, _, lines in drawn for track in lines]
-    spans = {metric.name: _spans(run, metric.name) for metric, _, _ in drawn}
+    """A chart for each metric that has steps, canonical ones first, MOST_CHARTS at most."""
+    plans = _plans(run, budget // 16)
+    lengths = [len(track) for plan in plans for track in plan.lines]
     whole = sum(lengths) <= budget
+    base = int(budget * 0.7)
+    least = max(4, min(LEAST_POINTS, base // max(1, len(lengths))))
+    parts = iter(lengths if whole else buckets.shares(lengths, base, least))
+    places = sum(_meets(track, span) for p in plans for track in p.lines for span in p.spans)
+    window = max(24, int(budget * 0.3) // max(1, places))
     again = _run_again(run)
-    parts = iter(lengths if whole else buckets.shares(lengths, int(budget * 0.7), LEAST_POINTS))
-    count = sum(len(spans[metric.name]) * max(1, len(lines)) for metric, _, lines in drawn)
-    window = max(24, int(budget * 0.3) // max(1, count))
-    return tuple(
-        Chart(
-            metric=metric,
-            curves=tuple(
-                replace(
-                    _curve(track, next(parts), spans[metric.name], window),
-                    again_from=again.get(track.segment),
-                )
-                for track in lines
-            )
-            + _band(made),
-            ranks=len({track.rank for track in made}),
-        )
-        for metric, made, lines in drawn
+    return tuple(_chart(plan, parts, window, again) for plan in plans)
+
+
+def _plans(run: RunView, lines: int) -> list[_Plan]:
+    """The first metrics get up to MOST_LINES each, until `lines` are used; then a few each."""
+    plans: list[_Plan] = []
+    for metric in run.metrics[:MOST_CHARTS]:
+        plan = _plan(run, metric, max(FEW_LINES, min(MOST_LINES, lines)))
+        lines -= len(plan.lines)
+        plans += [plan] if plan.made else []
+    return plans
+
+
+def _plan(run: RunView, metric: MetricView, most: int) -> _Plan:
+    made = tracks(run.diagnosis.run, metric.name)
+    lines = _lines(run, metric, made)
+    longest = {id(line) for line in sorted(lines, key=len, reverse=True)[:most]}
+    kept = lines if len(lines) <= most else [line for line in lines if id(line) in longest]
+    return _Plan(metric=metric, made=made, lines=kept, spans=_spans(run, metric.name))
+
+
+def _meets(track: Track, span: tuple[int, int]) -> bool:
+    return bool(track.steps[0] <= span[1] and span[0] <= track.steps[-1])
+
+
+def _chart(plan: _Plan, parts: Iterator[int], window: int, again: Mapping[int, int]) -> Chart:
+    curves = []
+    for track in plan.lines:
+        spans = [span for span in plan.spans if _meets(track, span)]
+        curve = _curve(track, next(parts), spans, window)
+        curves.append(replace(curve, again_from=again.get(track.segment)))
+    return Chart(
+        metric=plan.metric,
+        curves=(*curves, *_band(plan.made)),
+        ranks=len({track.rank for track in plan.made}),
+        total=sum(len(track) for track in plan.made),
     )
 
 

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from loganalyze import config
 from loganalyze.model import DetectorRun, Finding, LineRef, Threshold, severity_rank
 from loganalyze.report import numbers, story
-from loganalyze.report.curves import Chart
+from loganalyze.report.curves import MOST_CHARTS, Chart
 from loganalyze.report.heat import HeatMap, heat_maps
 from loganalyze.report.incident import FindingBlock, IncidentCard, cards, finding_block
 from loganalyze.report.model import (
@@ -76,6 +76,7 @@ class RunPage:
     loose: tuple[FindingBlock, ...]
     rows: tuple[tuple[Finding, bool], ...]  # finding, and whether the page shows its evidence
     panels: tuple[Panel, ...]
+    undrawn: int  # metrics beyond those that the page draws
     heat: tuple[HeatMap, ...]
     levels: tuple[Level, ...]
     fine: tuple[Both, ...]
@@ -111,6 +112,7 @@ def run_page(run: RunView, drawn: tuple[Chart, ...], files: Files) -> RunPage:
         loose=loose,
         rows=tuple((finding, finding.id in shown) for finding in run.findings.values()),
         panels=_panels(run, made),
+        undrawn=max(0, len(run.metrics) - MOST_CHARTS),
         heat=heat_maps(run),
         levels=_levels(run),
         fine=tuple(kind_title(name) for name in fine(run)),

@@ -15,7 +15,6 @@ from loganalyze.tracks import FloatArray, IntArray
 
 LEFT, RIGHT, TOP, BOTTOM = 64, 10, 10, 22
 COLUMNS = 110  # buckets of a curve
-MOST_CURVES = 8
 LONG_SHADE = 0.35  # share of the width
 MOST_MARKS = 40
 
@@ -61,7 +60,7 @@ def chart(
     size: tuple[int, int] = (440, 180),
 ) -> Markup | None:
     """One metric over its steps (or a window of them); None if it has no finite value there."""
-    drawn = [_cut(curve, window) for curve in curves[: 3 * MOST_CURVES]]
+    drawn = [_cut(curve, window) for curve in curves]
     drawn = [item for item in drawn if len(item[1])]
     frame = _frame(drawn, window, size)
     if frame is None:
@@ -157,7 +156,8 @@ def _paths(frame: Frame, item: _Cut, several: bool) -> list[str]:
 
 
 def _path(frame: Frame, curve: Curve, steps: IntArray, values: FloatArray, style: str) -> str:
-    index = extremes(values, COLUMNS)
+    share = (int(steps[-1]) - int(steps[0])) / max(1, frame.last - frame.first)
+    index = extremes(values, max(2, round(COLUMNS * share)))
     breaks = set(steps[-1:].tolist()) | set(curve.steps[curve.gaps].tolist())
     xs, ys = frame.x(steps[index]).tolist(), frame.y(values[index]).tolist()
     commands, pen = [], "M"

@@ -21,7 +21,7 @@ from loganalyze.report.wording import Both, both, cause_text, joined, kind_title
 
 MARKS = {"critical": "✖", "warning": "▲", "info": "●", "clean": "✔", "unreadable": "■"}
 CHECK_MARKS = {"supported": "+", "ruled_out": "-", "not_checkable": "?"}
-MAX_INCIDENTS, MAX_LOOSE, MAX_CHECKS = 20, 30, 6
+MAX_INCIDENTS, MAX_LOOSE, MAX_CHECKS, MAX_INPUTS = 20, 30, 6, 40
 
 
 def render_text(
@@ -194,8 +194,10 @@ def _names(names: Sequence[str]) -> Both:
 def _inputs(paper: Paper, report: Report, runs: tuple[RunView, ...]) -> None:
     paper.heading("ui_inputs")
     for run in runs:
-        for source in run.diagnosis.run.sources:
+        sources = run.diagnosis.run.sources
+        for source in sources[:MAX_INPUTS]:
             _source(paper, source)
+        _more(paper, len(sources) - MAX_INPUTS)
         frame = run.diagnosis.run
         facts = both("ui_run_account", run=run.id, metrics=len(run.metrics),
                      segments=len(frame.meta.segments), events=frame.events.height)  # fmt: skip

@@ -146,7 +146,7 @@ def test_restart_shows_both_branches(opened: Opened) -> None:
         "return [live.data.filter(t => t.role === 'raw').length,"
         " live.layout.shapes.filter(s => s.line.dash === 'dash').length]"
     )
-    assert seen == [3, 1]
+    assert seen == [2, 1]
 
 
 def test_language_switch_leaves_no_other_language(opened: Opened) -> None:

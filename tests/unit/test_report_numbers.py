@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 import report_fixture as fixture
 from hypothesis import given
@@ -272,3 +273,25 @@ def test_clock_is_the_logged_time() -> None:
     assert numbers.clock(1_780_000_000.0) == "2026-05-28 20:26:40"
     assert numbers.clock(math.nan) == ""
     assert numbers.clock(None) == ""
+
+
+def test_hundreds_of_restarts_and_unknown_keys_stay_within_the_budget() -> None:
+    """300 segments of 100 metrics: 80 charts within twice the budget, the first one complete."""
+    sick = fixture.sick_run()
+    steps, segments = np.tile(np.arange(40), 300), np.repeat(np.arange(300), 40)
+    n = len(steps)
+    rng = np.random.default_rng(5)
+    readings = pl.DataFrame({
+        "step": steps + 40 * segments, "segment": segments.astype(np.int32),
+        "rank": np.zeros(n, np.int32), "wall_s": 1.7e9 + np.arange(n, dtype=float),
+        "source": np.zeros(n, np.int32), "line": np.arange(1, n + 1),
+        "offset": np.zeros(n, np.int64), "length": np.zeros(n, np.int64),
+        **{f"raw/{i:03d}": rng.normal(0, 1, n) for i in range(100)},
+    })  # fmt: skip
+    run = view(replace(sick, run=replace(sick.run, readings=readings)))
+    made = charts(run, 30_000)
+    assert len(made) == 80
+    assert sum(item.shown for item in made) < 60_000
+    assert {curve.segment for curve in made[0].curves} == set(range(300))
+    assert made[0].total == n
+    assert len(str(chart(made[0].curves, "1") or "")) < 60_000

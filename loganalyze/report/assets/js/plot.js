@@ -65,6 +65,19 @@ function curveTrace(run, chart, curve, marked, from, to, old) {
   };
 }
 
+// Segments of one rank are one trace with holes: plotly is slow with hundreds of traces.
+function joined(traces) {
+  const made = new Map();
+  for (const trace of traces) {
+    const key = trace.role === "raw" ? `${trace.name}/${trace.opacity}` : trace;
+    const open = made.get(key);
+    if (!open) { made.set(key, trace); continue; }
+    open.x = [...open.x, trace.x[0], ...trace.x];
+    open.y = [...open.y, null, ...trace.y];
+  }
+  return [...made.values()];
+}
+
 function smoothTraces(run, chart) {
   const n = run.view.smooth;
   return chart.curves.filter((c) => c.smooth[n]).map((curve) => ({
@@ -125,7 +138,7 @@ async function draw(chart) {
   chart.scale ??= scaleOf(chart);
   const view = inView(run, chart);
   const traces = [
-    ...chart.curves.flatMap((c) => curveTraces(run, chart, c, view.count <= NEAR)),
+    ...joined(chart.curves.flatMap((c) => curveTraces(run, chart, c, view.count <= NEAR))),
     ...smoothTraces(run, chart), eventMarks(run), brokenMarks(run, chart), findingMarks(run, chart),
   ];
   if (!chart.live) {
