@@ -245,6 +245,22 @@ def test_csv_guards_formula_cells(opened: Opened) -> None:
     assert not any(cell.startswith(("=", "+", "@")) for cell in lines[1].split(","))
 
 
+def test_incident_is_copied_as_markdown(opened: Opened) -> None:
+    """The copy holds title, evidence, quoted lines, causes and the command, in one language."""
+    browser = opened("sick")
+    text = browser.run(
+        "return new Promise((done) => {"
+        "navigator.clipboard.writeText = (text) => { done(text); return Promise.resolve(); };"
+        "document.querySelector('#incident-2 [data-do=markdown]').click() })"
+    )
+    lines = str(text).splitlines()
+    assert lines[0].startswith("### Loss spike, led by: Gradient explosion")
+    assert any(line.startswith("- **LA202-1 Gradient explosion**") for line in lines)
+    assert any("train_7b.log:2601" in line and "iteration" in line for line in lines)
+    assert "--finding LA202-1" in lines[-1]
+    assert "梯度" not in str(text)
+
+
 def test_hostile_text_does_nothing(opened: Opened) -> None:
     """Log text with markup is shown, not run, in the page and in the charts."""
     browser = opened("hostile")

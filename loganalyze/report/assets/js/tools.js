@@ -26,7 +26,8 @@ const fenced = (text) => { const ticks = "`".repeat(Math.max(0, ...[...text.matc
 function incidentMarkdown(card) {
   const wasOpen = card.open;
   card.open = true;
-  const lines = [`### ${escaped(shown(card.querySelector("summary .name")))}`, "", escaped([...card.querySelectorAll("summary .facts > *")].map(shown).join(" · ")), ""];
+  const title = ["b", ".lead"].map((part) => shown(card.querySelector(`summary .name ${part}`))).filter(Boolean);
+  const lines = [`### ${escaped(title.join(", "))}`, "", escaped(shown(card.querySelector(".because"))), "", escaped([...card.querySelectorAll("summary .facts > *")].map(shown).join(" · ")), ""];
   for (const finding of card.querySelectorAll(".finding")) {
     lines.push(`- **${escaped(shown(finding.querySelector("header .code")))} ${escaped(shown(finding.querySelector("header b")))}** ${escaped(shown(finding.querySelector(".meta")))}`);
     for (const item of finding.querySelectorAll(".observed > li")) {
