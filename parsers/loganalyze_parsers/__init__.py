@@ -22,6 +22,7 @@ from loganalyze_parsers import (
     huggingface,
     huggingface_table,
     launcher,
+    lightning_csv,
     megatron,
     mlflow,
     mlflow_files,
@@ -105,6 +106,7 @@ PARSERS: tuple[Parser, ...] = (
     mlflow_files.FILE_PARSER,
     mlflow_files.META_PARSER,
     swanlab_log.PARSER,
+    lightning_csv.PARSER,
     TEXT,
 )
 

@@ -39,7 +39,7 @@ def sniff(head: Head) -> float:
     if header is None:
         return 0.0
     names = header.names
-    if "_step" in names or (_is_lightning(names) and head.path.name == "metrics.csv"):
+    if "_step" in names or (is_lightning(names) and head.path.name == "metrics.csv"):
         return 0.9
     if not knows_any(names):
         return 0.0
@@ -48,7 +48,8 @@ def sniff(head: Head) -> float:
     return 0.5 if names[0] == "epoch" and "loss" in names else 0.0
 
 
-def _is_lightning(names: tuple[str, ...]) -> bool:
+def is_lightning(names: tuple[str, ...]) -> bool:
+    """Whether the columns are those of Lightning's CSVLogger."""
     return {"epoch", "step"} <= set(names) and any(
         name.endswith(("_step", "_epoch")) or name.startswith(("train_", "val_")) for name in names
     )
@@ -63,7 +64,7 @@ def parse(path: Path, source: int) -> Iterator[Batch]:
     framework = ""
     if "_step" in header.names:
         framework = "wandb"
-    elif _is_lightning(header.names):
+    elif is_lightning(header.names):
         framework = "lightning"
     yield history_batch(table, path, source, framework=framework, epochs=True)
 

@@ -20,6 +20,8 @@ IntArray = npt.NDArray[np.int64]
 
 #: Folders that Keras and others put the validation writer's file into, with the same tags.
 _VALIDATION = re.compile(r"(?:val(?:id(?:ation)?)?|eval(?:uation)?)$")
+#: torchtitan may give every rank a folder of its own.
+RANK_FOLDER = re.compile(r"rank[_-]?(\d+)$")
 
 
 class Columns:
@@ -93,4 +95,8 @@ class Columns:
         if self._odd:
             found = found.sort("line", maintain_order=True)
         rows = joined_rows(found, self.tags, equal_is_same=True)
-        return readings_of(rows, source, str(self._path))
+        frame, problems = readings_of(rows, source, str(self._path))
+        rank = RANK_FOLDER.match(self._path.parent.name)
+        if frame is not None and rank is not None:
+            frame = frame.with_columns(rank=pl.lit(int(rank[1]), dtype=pl.Int32))
+        return frame, problems

@@ -9,9 +9,11 @@ written at the same time (another rank). Files without a scalar (failed starts) 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import polars as pl
 
 from loganalyze_parsers.frames import KEY_SCHEMA
 from loganalyze_parsers.tensorboard import parse
@@ -41,25 +43,42 @@ def extent_of(path: Path) -> Extent | None:
     if not frames or not len(frames[0]):
         return None
     frame = frames[0]
-    steps = frame["step"].drop_nulls().sort()
-    gaps = steps.diff().drop_nulls().filter(steps.diff().drop_nulls() > 0)
-    middle = gaps.median()
+    extent = extent_of_steps(frame["step"], frozenset(frame.columns) - frozenset(KEY_SCHEMA))
     low, high = frame["wall_s"].min(), frame["wall_s"].max()
+    if extent is None or not isinstance(low, float) or not isinstance(high, float):
+        return extent
+    return replace(extent, begin_s=low, end_s=high)
+
+
+def extent_of_steps(steps: pl.Series, tags: frozenset[str]) -> Extent | None:
+    """The extent of a source without a clock; None without a step."""
+    steps = steps.drop_nulls().sort()
+    if not len(steps):
+        return None
+    gaps = steps.diff().drop_nulls()
+    middle = gaps.filter(gaps > 0).median()
     return Extent(
         first=int(steps[0]),
         last=int(steps[-1]),
-        begin_s=float(low) if isinstance(low, float) else 0.0,
-        end_s=float(high) if isinstance(high, float) else 0.0,
+        begin_s=0.0,
+        end_s=0.0,
         interval=int(middle) if isinstance(middle, float) and middle >= 1 else 1,
-        tags=frozenset(frame.columns) - frozenset(KEY_SCHEMA),
+        tags=tags,
     )
 
 
 def event_chains(files: Sequence[Path]) -> list[tuple[tuple[Path, ...], str]]:
-    """Files by run, in order of time, with the reason for putting them together."""
+    """Event files by run, in order of time, with the reason for putting them together."""
+    return chains_of(sorted(files, key=_stamp), extent_of, "event file")
+
+
+def chains_of(
+    files: Sequence[Path], extent_of: Callable[[Path], Extent | None], what: str
+) -> list[tuple[tuple[Path, ...], str]]:
+    """Files by run, with the reason for putting them together. files: in order of time."""
     chains: list[list[Path]] = []
     last: list[Extent | None] = []
-    for file in sorted(files, key=_stamp):
+    for file in files:
         extent = extent_of(file) if len(files) > 1 else None
         at = _home(extent, last) if chains else None
         if at is None:
@@ -68,7 +87,7 @@ def event_chains(files: Sequence[Path]) -> list[tuple[tuple[Path, ...], str]]:
             continue
         chains[at].append(file)
         last[at] = _joined(last[at], extent)
-    return [(tuple(chain), _reason(chain)) for chain in chains]
+    return [(tuple(chain), _reason(chain, what)) for chain in chains]
 
 
 def _stamp(file: Path) -> tuple[int, str]:
@@ -76,10 +95,10 @@ def _stamp(file: Path) -> tuple[int, str]:
     return (int(match[1]) if match else 0), file.name
 
 
-def _reason(chain: Sequence[Path]) -> str:
+def _reason(chain: Sequence[Path], what: str) -> str:
     if len(chain) == 1:
-        return "one event file"
-    return f"{len(chain)} event files that continue each other's steps"
+        return f"one {what}"
+    return f"{len(chain)} {what}s that continue each other's steps"
 
 
 def _home(extent: Extent | None, chains: Sequence[Extent | None]) -> int | None:

@@ -13,10 +13,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from loganalyze_parsers.tracker_events import event_chains
+from loganalyze_parsers.lightning_csv import extent_of_table
+from loganalyze_parsers.tensorboard_rows import RANK_FOLDER
+from loganalyze_parsers.tracker_events import chains_of, event_chains
 
 _RUN_FOLDER = re.compile(r"(?:offline-run|dryrun|run)-(?:(\d{8}_\d{6})-)?(.+)$")
 _SWANLAB_FOLDER = re.compile(r"run-\d{8}_\d{6}-\w+$")
+_LATEST = "latest-run"
+_OWN_LOG = re.compile(r"debug(?:-\w+)?\.log$")
 _VERSION = re.compile(r"version_(\d+)$")
 _MONITOR = re.compile(r"(?:Train|Eval|Validation)_(?:Samples|Eigenvalues)_\w+\.csv$")
 _BESIDE = (
@@ -30,11 +34,11 @@ _MOST_FILES = 200_000
 class RunInputs:
     """The files of one run.
 
-    label: a name for the run. paths: files to read, in order. reason: why they are one run.
-    columns: each file holds one metric; their rows are to be joined, see tracker_join. texts:
-    console logs of the run; they repeat numbers that the tracker has, so they are good for
-    events, and for numbers only where the tracker has none. beside: files that belong to the run
-    and need not be read.
+    label: a name for the run. paths: files to read, in order. Both are empty for files that need
+    not be read at all. reason: why they are one run. columns: each file holds one metric; their
+    rows are to be joined, see tracker_join. texts: console logs of the run; they repeat numbers
+    that the tracker has, so they are good for events, and for numbers only where the tracker has
+    none. beside: files that belong to the run and need not be read.
     """
 
     label: str
@@ -98,11 +102,28 @@ def _wandb(tree: _Tree) -> Iterator[RunInputs]:
     for folder, files in tree.files.items():
         log = any(file.suffix == ".wandb" for file in files)
         legacy = _named(folder, files, "wandb-history.jsonl") is not None
-        if (log or legacy) and folder.name != "latest-run":
+        if log or legacy:
             by_run.setdefault((folder.parent, _run_id(folder, files)), []).append(folder)
     for (_, run), folders in by_run.items():
+        if len(folders) > 1:  # latest-run may be a copy of one of them
+            folders = [folder for folder in folders if folder.name != _LATEST]
         folders.sort(key=_started)
         yield _wandb_run(tree, run, folders)
+    for parent in dict.fromkeys(parent for parent, _ in by_run):
+        own = tuple(_tracker_logs(tree, parent))
+        if own:
+            yield RunInputs(label="", paths=(), reason="", beside=own)
+
+
+def _tracker_logs(tree: _Tree, parent: Path) -> Iterator[Path]:
+    """The tracker's own logs beside the run folders, and latest-run as a file or a copy."""
+    for file in tree.files.get(parent, []):
+        if file.name == _LATEST or _OWN_LOG.match(file.name):
+            yield file
+    if (parent / _LATEST) in tree.files and len(tree.files) > 1:
+        siblings = [folder for folder in tree.files if folder.parent == parent]
+        if any(_RUN_FOLDER.match(folder.name) for folder in siblings):
+            yield from tree.below(parent / _LATEST)
 
 
 def _run_id(folder: Path, files: Sequence[Path]) -> str:
@@ -186,7 +207,7 @@ def _run_name(folder: Path) -> str:
 
 
 def _swanlab(tree: _Tree) -> Iterator[RunInputs]:
-    """swanlog/run-<date>-<id>: one folder a metric under logs/, or one log in offline mode."""
+    """swanlog/run-<date>-<id>: one log with everything (newer), or one folder a metric in logs/."""
     for folder, files in tree.files.items():
         if not _SWANLAB_FOLDER.match(folder.name):
             continue
@@ -195,28 +216,40 @@ def _swanlab(tree: _Tree) -> Iterator[RunInputs]:
             for file in tree.below(folder / "logs")
             if file.suffix == ".log" and file.stem.isdigit()
         )
-        whole = [file for file in files if file.suffix == ".swanlab"]
+        whole = [file for file in files if file.suffix == ".swanlab" and file.stat().st_size > 7]
         if logs or whole:
-            paths = tuple(logs or whole)
+            paths = tuple(whole or logs)
             yield RunInputs(
                 label=folder.name,
                 paths=paths,
                 reason="one SwanLab run folder",
-                columns=bool(logs),
+                columns=not whole,
                 beside=tuple(file for file in tree.below(folder) if file not in paths),
             )
 
 
 def _lightning(tree: _Tree) -> Iterator[RunInputs]:
-    """lightning_logs/version_N/metrics.csv; a version is a start of its own."""
+    """lightning_logs/version_N/metrics.csv: every start is a version, a resumed one goes on."""
+    by_parent: dict[Path, list[Path]] = {}
     for folder, files in tree.files.items():
         table = _named(folder, files, "metrics.csv")
         if table is not None and _VERSION.match(folder.name):
+            by_parent.setdefault(folder.parent, []).append(table)
+    for parent, tables in by_parent.items():
+        tables.sort(key=lambda table: int(table.parent.name.removeprefix("version_")))
+        for chain, reason in chains_of(
+            tables, extent_of_table, "version of Lightning's CSV logger"
+        ):
             yield RunInputs(
-                label=f"{folder.parent.name}-{folder.name}",
-                paths=(table,),
-                reason="one version folder of Lightning's CSV logger",
-                beside=tuple(f for f in files if f.name in _BESIDE),
+                label=f"{parent.name}-{chain[0].parent.name}",
+                paths=chain,
+                reason=reason,
+                beside=tuple(
+                    file
+                    for table in chain
+                    for file in tree.files[table.parent]
+                    if file.name in _BESIDE
+                ),
             )
 
 
@@ -236,8 +269,12 @@ def _monitor(tree: _Tree) -> Iterator[RunInputs]:
 
 def _events(tree: _Tree, claimed: set[Path]) -> Iterator[RunInputs]:
     """Event files of one folder: restarts of a run follow each other, other runs stand apart."""
+    ranks: dict[Path, list[Path]] = {}
     for folder, files in tree.files.items():
         mine = [file for file in files if ".tfevents." in file.name and file not in claimed]
+        if mine and RANK_FOLDER.match(folder.name):
+            ranks.setdefault(folder.parent, []).extend(mine)
+            continue
         chains = event_chains(mine)
         for number, (chain, reason) in enumerate(chains, start=1):
             label = folder.name or "events"
@@ -246,3 +283,6 @@ def _events(tree: _Tree, claimed: set[Path]) -> Iterator[RunInputs]:
                 paths=chain,
                 reason=reason,
             )
+    for folder, files in ranks.items():
+        reason = "event files of the ranks of one run"
+        yield RunInputs(label=folder.name, paths=tuple(files), reason=reason)

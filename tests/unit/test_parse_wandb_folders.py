@@ -10,6 +10,7 @@ from build_wandb import exit_record, history, wandb_log
 from loganalyze_parsers.tracker_folders import tracker_inputs
 from loganalyze_parsers.tracker_join import join_columns
 from loganalyze_parsers.tracker_names import assign, framework_of, known
+from trackers import parsed
 
 
 def touch(path: Path, data: bytes = b"x") -> Path:
@@ -183,3 +184,49 @@ def test_words_that_only_the_run_explains() -> None:
         "train/train_loss": ("raw/train/train_loss", 1.0),
     }
     assert framework_of(["train/epoch", "train/learning_rate"]) == "huggingface"
+
+
+def test_latest_run_alone_and_as_a_copy(tmp_path: Path) -> None:
+    """latest-run given by itself is a run; a copy beside the real folder is none."""
+    log = wandb_log([history({"loss": 1.0}), exit_record(0)])
+    copy = touch(tmp_path / "wandb/latest-run/run-ab12.wandb", log)
+    (run,) = tracker_inputs(copy.parent)
+    assert run.paths == (copy,)
+    real = touch(tmp_path / "wandb/run-20310103_000000-ab12/run-ab12.wandb", log)
+    touch(tmp_path / "wandb/debug.log")
+    found = tracker_inputs(tmp_path)
+    assert [run.paths for run in found if run.paths] == [(real,)]
+    left = {file.name for run in found for file in run.beside}
+    assert "debug.log" in left
+
+
+def test_lightning_versions_that_go_on(tmp_path: Path) -> None:
+    """A version whose steps continue an earlier one is the same run resumed."""
+    rows = "epoch,step,train_loss_step\n"
+    first = "".join(f"0,{50 * at + 49},3.5\n" for at in range(20))
+    second = "".join(f"1,{50 * at + 49},3.0\n" for at in range(20, 30))
+    logs = tmp_path / "lightning_logs"
+    a = touch(logs / "version_2/metrics.csv", (rows + first).encode())
+    b = touch(logs / "version_9/metrics.csv", (rows + first).encode())
+    c = touch(logs / "version_10/metrics.csv", (rows + second).encode())
+    assert [run.paths for run in tracker_inputs(tmp_path)] == [(a,), (b, c)]
+
+
+def test_a_folder_a_rank(tmp_path: Path) -> None:
+    """Folders rank_N of event files are the ranks of one run; the rows say which."""
+    for rank in range(2):
+        name = f"tb/20310101-0000/rank_{rank}/events.out.tfevents.1000.h"
+        touch(tmp_path / name, scalars(1, 5, 1000))
+    (run,) = tracker_inputs(tmp_path)
+    assert run.label == "20310101-0000"
+    ranks = [parsed(path)[0].readings["rank"].unique().to_list() for path in run.paths]  # type: ignore[index]
+    assert ranks == [[0], [1]]
+
+
+def test_hyper_parameters_beside_the_table(tmp_path: Path) -> None:
+    """hparams.yaml becomes the configuration; nested values are left out."""
+    table = touch(tmp_path / "version_0/metrics.csv", b"epoch,step,train_loss_step\n0,49,3.5\n")
+    touch(tmp_path / "version_0/hparams.yaml", b"lr: 0.01\nnested:\n  deep: 1\nname: 'tiny'\n")
+    (batch,) = parsed(table)
+    assert batch.framework == "lightning"
+    assert batch.events[0].detail == {"lr": "0.01", "name": "tiny"}
