@@ -72,7 +72,7 @@ def exit_record(code: int, runtime: int = 10) -> bytes:
     return field(18, field(1, code) + field(2, runtime))
 
 
-def console(line: str) -> bytes:
+def printed(line: str) -> bytes:
     """A piece of console output."""
     return field(13, field(1, 1) + field(3, line))
 

@@ -23,6 +23,7 @@ from loganalyze_parsers.tracker_frames import readings_of
 from loganalyze_parsers.tracker_join import SCALAR_COLUMNS, joined_rows
 from loganalyze_parsers.tracker_names import framework_of
 from loganalyze_parsers.wandb_chunks import SWANLAB_MAGIC, Damage, records
+from loganalyze_parsers.wandb_console import Console, console_of
 from loganalyze_parsers.wandb_frames import system_frame
 from loganalyze_parsers.wandb_system import Sample
 
@@ -56,19 +57,27 @@ def _records(path: Path) -> Iterator[tuple[int, int, bytes] | Damage]:
         yield from records(stream, 0)
 
 
-def console_text(path: Path) -> bytes:
+def console(path: Path) -> Console:
     """What the run printed, line by line. Raises OSError where the log cannot be read."""
-    lines: list[str] = []
-    for found in _records(path):
+    return console_of(_printed(path))
+
+
+def console_text(path: Path) -> bytes:
+    """The text of console(), without the places."""
+    return console(path).text
+
+
+def _printed(path: Path) -> Iterator[tuple[tuple[int, int, int], str]]:
+    for line, found in enumerate(_records(path), start=1):
         if isinstance(found, Damage):
             continue
+        offset, length, payload = found
         try:
-            for number, value in fields(found[2]):
-                if number == _LOG and isinstance(value, bytes):
-                    lines.extend(text(part) for inner, part in fields(value) if inner == 1)
+            bodies = [v for n, v in fields(payload) if n == _LOG and isinstance(v, bytes)]
+            for words in (text(part) for body in bodies for n, part in fields(body) if n == 1):
+                yield (line, offset, length), words if words.endswith("\n") else f"{words}\n"
         except WireError:
             continue
-    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines).encode()
 
 
 class _Log:

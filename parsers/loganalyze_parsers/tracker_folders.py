@@ -176,7 +176,7 @@ def _mlflow(tree: _Tree) -> Iterator[RunInputs]:
         metrics = folder / "metrics"
         if meta is None or metrics not in tree.files:
             if meta is not None and (folder / "tags") not in tree.files:
-                yield from _experiment(meta, tree)
+                yield from _experiment(meta)
             continue
         values = sorted(tree.below(metrics), key=lambda file: (file.name != "loss", file))
         if not values:
@@ -191,9 +191,14 @@ def _mlflow(tree: _Tree) -> Iterator[RunInputs]:
         )
 
 
-def _experiment(meta: Path, tree: _Tree) -> Iterator[RunInputs]:
-    """The meta.yaml of an experiment belongs to its runs and need not be read."""
-    if any(at.parent.parent == meta.parent and at.name == "metrics" for at in tree.files):
+def _experiment(meta: Path) -> Iterator[RunInputs]:
+    """The meta.yaml of an experiment tells nothing of its runs and need not be read."""
+    try:
+        with meta.open("rb") as file:
+            mine = b"artifact_location:" in file.read(4096)
+    except OSError:
+        mine = False
+    if mine:
         yield RunInputs(label="", paths=(), reason="", beside=(meta,))
 
 

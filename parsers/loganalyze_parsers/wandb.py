@@ -18,6 +18,7 @@ from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.blocks import open_bytes
 from loganalyze_parsers.protobuf import WireError, fields, text, varint
 from loganalyze_parsers.wandb_chunks import BLOCK, MAGIC, Damage, block_base, records
+from loganalyze_parsers.wandb_console import Console, console_of
 from loganalyze_parsers.wandb_files import empty_log
 from loganalyze_parsers.wandb_log import RunLogBuilder
 
@@ -95,22 +96,32 @@ def body_of(payload: bytes) -> tuple[int, bytes]:
     return 0, b""
 
 
-def console_text(path: Path) -> bytes:
+def console(path: Path) -> Console:
     """What the run printed (standard output and error as they came), for the text parsers.
 
     Empty where the log holds none. Raises OSError where the log cannot be read.
     """
-    parts: list[str] = []
-    for found in _records(path):
+    return console_of(_printed(path))
+
+
+def console_text(path: Path) -> bytes:
+    """The text of console(), without the places."""
+    return console(path).text
+
+
+def _printed(path: Path) -> Iterator[tuple[tuple[int, int, int], str]]:
+    for line, found in enumerate(_records(path), start=1):
         if isinstance(found, Damage):
             continue
+        offset, length, payload = found
         try:
-            kind, body = body_of(found[2])
+            kind, body = body_of(payload)
             if kind in (_OUTPUT, _OUTPUT_RAW):
-                parts.extend(text(value) for number, value in fields(body) if number == 3)
+                for number, value in fields(body):
+                    if number == 3:
+                        yield (line, offset, length), text(value)
         except WireError:
             continue
-    return "".join(parts).encode()
 
 
 PARSER = Parser(name="wandb", sniff=sniff, parse=parse)

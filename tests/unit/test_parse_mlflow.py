@@ -141,7 +141,9 @@ def file_store(root: Path) -> Path:
     (folder / "train").mkdir(parents=True)
     (run / "params").mkdir()
     (run / "tags").mkdir()
-    (root / "mlruns" / "123" / "meta.yaml").write_text("experiment_id: '123'\n")
+    (root / "mlruns" / "123" / "meta.yaml").write_text(
+        "artifact_location: x\nexperiment_id: '123'\n"
+    )
     (run / "params" / "bs").write_text("64")
     (run / "tags" / "mlflow.runName").write_text("fine")
     (run / "meta.yaml").write_text("end_time: 1700000099000\nrun_id: abcd1234ef\nstatus: 5\n")
@@ -168,6 +170,8 @@ def test_file_store_joined(tmp_path: Path) -> None:
     """The files of a run are columns of one table; the loss leads and keeps its order."""
     file_store(tmp_path)
     (run,) = (one for one in tracker_inputs(tmp_path) if one.paths)
+    left = {file for one in tracker_inputs(tmp_path) for file in (*one.paths, *one.beside)}
+    assert left == {file for file in tmp_path.rglob("*") if file.is_file()}
     assert run.columns
     assert run.label == "fine-abcd1234"
     frames = []

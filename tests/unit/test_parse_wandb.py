@@ -10,19 +10,19 @@ from build_wandb import (
     BLOCK,
     HEADER,
     config,
-    console,
     exit_record,
     field,
     history,
     item,
     metric,
+    printed,
     stats,
     varint,
     wandb_log,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loganalyze_parsers.wandb import body_of, console_text
+from loganalyze_parsers.wandb import body_of, console, console_text
 from loganalyze_parsers.wandb_history import History, row_numbers
 from trackers import parsed, rows, rules
 
@@ -234,7 +234,7 @@ def test_gpus_of_other_jobs_are_left_out(tmp_path: Path) -> None:
 def test_configuration_exit_and_console(tmp_path: Path) -> None:
     """The configuration is an event, the exit code too; console text is handed over as it was."""
     told = {"lr": 0.01, "optim": {"beta": 0.9}, "_wandb": {"x": 1}}
-    bodies = [config(told), console("step 1\r"), *training(1), console("Traceback\n")]
+    bodies = [config(told), printed("step 1\r"), *training(1), printed("Traceback\n")]
     data = wandb_log([*bodies, exit_record(1, 77)])
     batch = read(tmp_path, data)
     by_kind = {event.kind: event for event in batch.events}
@@ -242,7 +242,11 @@ def test_configuration_exit_and_console(tmp_path: Path) -> None:
     assert not any(name.startswith("_wandb") for name in by_kind["config"].detail)
     assert by_kind["exit"].detail == {"exit_code": 1, "runtime_s": 77}
     assert batch.account.ignored["console text, read as text"] == 2
-    assert console_text(tmp_path / "run-ab12cd34.wandb") == b"step 1\rTraceback\n"
+    log = tmp_path / "run-ab12cd34.wandb"
+    assert console_text(log) == b"step 1\rTraceback\n"
+    line, offset, length = console(log).place(8)
+    assert line == 4
+    assert b"Traceback" in data[offset : offset + length]
 
 
 def test_environment_is_never_read(tmp_path: Path) -> None:
