@@ -50,7 +50,10 @@ def meets(finding: Any, wanted: Mapping[str, Any]) -> bool:
         return False
     if wanted["step_first"] is None or finding.step_first is None:
         return True
-    low, high = wanted["step_first"] - wanted["tolerance"], wanted["step_last"] + wanted["tolerance"]
+    low, high = (
+        wanted["step_first"] - wanted["tolerance"],
+        wanted["step_last"] + wanted["tolerance"],
+    )
     last = finding.step_first if finding.step_last is None else finding.step_last
     return bool(finding.step_first <= high and last >= low)
 
@@ -77,8 +80,9 @@ def score(folders: list[str], show: bool) -> None:
                 tally["met" if met else "missed"] += 1
                 tally[f"{wanted['kind']} {'met' if met else 'missed'}"] += 1
                 if show and not met:
-                    print(f"  missed  {truth['confidence']:4} {truth['case']}: {wanted['kind']} "
-                          f"{wanted['step_first']}-{wanted['step_last']} {wanted['severity_min']}")  # fmt: skip
+                    _tell(
+                        "missed", truth, wanted["kind"], wanted["step_first"], wanted["step_last"]
+                    )
             for finding in found:
                 if finding.severity == "info":
                     continue
@@ -87,17 +91,23 @@ def score(folders: list[str], show: bool) -> None:
                 if not right:
                     tally[f"{finding.kind} false"] += 1
                     if show:
-                        print(f"  false   {truth['confidence']:4} {truth['case']}: {finding.kind} "
-                              f"{finding.step_first}-{finding.step_last} {finding.severity}")  # fmt: skip
+                        _tell("false", truth, finding.kind, finding.step_first, finding.step_last)
     for confidence, tally in totals.items():
         _print(confidence, tally)
+
+
+def _tell(
+    what: str, truth: Mapping[str, Any], kind: str, first: int | None, last: int | None
+) -> None:
+    print(f"  {what:7} {truth['confidence']:4} {truth['case']}: {kind} {first}-{last}")
 
 
 def _print(confidence: str, tally: Counter[str]) -> None:
     expected = tally["met"] + tally["missed"]
     said = tally["right"] + tally["false"]
-    print(f"{confidence}: recall {tally['met']}/{expected} = {tally['met'] / max(expected, 1):.3f}, "
-          f"precision {tally['right']}/{said} = {tally['right'] / max(said, 1):.3f}")  # fmt: skip
+    recall, precision = tally["met"] / max(expected, 1), tally["right"] / max(said, 1)
+    print(f"{confidence}: recall {tally['met']}/{expected} = {recall:.3f}", end=", ")
+    print(f"precision {tally['right']}/{said} = {precision:.3f}")
     kinds = sorted({key.rsplit(" ", 1)[0] for key in tally if " " in key})
     for kind in kinds:
         met, missed = tally[f"{kind} met"], tally[f"{kind} missed"]

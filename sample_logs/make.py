@@ -21,8 +21,8 @@ def main(names: list[str]) -> None:
     for name in names or list(CASES):
         folder = HERE / name
         folder.mkdir(exist_ok=True)
-        (folder / "train.log").write_text(CASES[name](), encoding="utf-8")
-        print(f"{name}: {folder.name}/train.log")
+        (folder / f"{name}.log").write_text(CASES[name](), encoding="utf-8")
+        print(f"{name}: {folder.name}/{name}.log")
 
 
 if __name__ == "__main__":

@@ -21,18 +21,18 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def formats() -> str:
-    """Every dialect and parser with the first sentence of its module."""
+    """Every dialect and parser: what it says of itself, else its module's first sentence."""
     from loganalyze_parsers import DIALECTS, PARSERS
 
-    makers = [(d.name, d.reader) for d in DIALECTS] + [(p.name, p.parse) for p in PARSERS]
-    rows = [(f"`{name}`", _first_sentence(sys.modules[maker.__module__].__doc__ or ""))
-            for name, maker in makers if name != "text"]  # fmt: skip
-    return table(("format", "what it reads"), rows)
+    rows = [(d.name, d.about or _first_sentence(d.reader)) for d in DIALECTS]
+    rows += [(p.name, _first_sentence(p.parse)) for p in PARSERS if p.name != "text"]
+    return table(("format", "what it reads"), dict.fromkeys((f"`{n}`", about) for n, about in rows))
 
 
-def _first_sentence(text: str) -> str:
+def _first_sentence(maker: Callable[..., object]) -> str:
+    text = sys.modules[maker.__module__].__doc__ or ""
     line = " ".join(text.split("\n\n")[0].split())
-    return re.split(r"(?<=[a-z\d)`])[.:](?= |$)", line)[0]
+    return re.split(r"(?<=[a-z\d)`])\.(?= |$)", line)[0].rstrip(":.")
 
 
 def findings() -> str:
@@ -51,7 +51,8 @@ def seed_rules() -> str:
     for part in load_folder("thresholds"):
         for rule, entry in part.get("seed", {}).items():
             code = kinds()[entry["kind"]].code
-            limit = f"{entry['value']:g} {entry['unit']}"
+            unit = "" if entry["unit"] == "1" else f" {entry['unit']}"
+            limit = f"{entry['value']:g}{unit}"
             rows.append((f"`seed.{rule}`", limit, code, entry["severity"], entry["source"]))
     return table(("rule", "limit", "code", "severity", "source"), sorted(rows))
 

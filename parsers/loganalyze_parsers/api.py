@@ -105,3 +105,4 @@ class Dialect:
     markers: tuple[str, ...]
     reader: Callable[[], Reader]
     bulk: Callable[[], Bulk] | None = None
+    about: str = ""  # what it reads, where the module's docstring speaks of several formats

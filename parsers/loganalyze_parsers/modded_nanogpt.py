@@ -77,5 +77,8 @@ _PEAK = PairFormat(
     },
 )
 PEAK_DIALECT = Dialect(
-    name="peak_memory", markers=("peak memory",), reader=lambda: PairReader((_PEAK,))
+    name="peak_memory",
+    markers=("peak memory",),
+    reader=lambda: PairReader((_PEAK,)),
+    about="Peak memory lines of speed-run logs",
 )

@@ -91,4 +91,5 @@ DIALECT = pair_dialect(
     "nanogpt",
     ("iter ", "step ", " train ", " val ", " hella ", "s:", "validation loss"),
     _ITER, _EVALUATION, _LLMC_CONSOLE, _BARS, _ONE_VALUE, _MAIN_LOG, _VALIDATION,
+    about="nanoGPT, build-nanogpt and llm.c: console lines and log files",
 )  # fmt: skip

@@ -123,6 +123,8 @@ def _spans(matches: list[re.Match[str]], text: str) -> list[tuple[re.Match[str],
     return list(zip(matches, ends, strict=True))
 
 
-def pair_dialect(name: str, markers: tuple[str, ...], *formats: PairFormat) -> Dialect:
+def pair_dialect(
+    name: str, markers: tuple[str, ...], *formats: PairFormat, about: str = ""
+) -> Dialect:
     """A dialect of single-line records."""
-    return Dialect(name=name, markers=markers, reader=lambda: PairReader(formats))
+    return Dialect(name=name, markers=markers, reader=lambda: PairReader(formats), about=about)

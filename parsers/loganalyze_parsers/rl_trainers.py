@@ -52,5 +52,9 @@ _DICTS = PairFormat(
 )
 
 DIALECT = pair_dialect(
-    "rl_trainers", ("step:", "Global step", "rollout ", "perf ", "step "), _VERL, _DICTS
+    "rl_trainers",
+    ("step:", "Global step", "rollout ", "perf ", "step "),
+    _VERL,
+    _DICTS,
+    about="RL trainers: verl, OpenRLHF, slime",
 )

@@ -170,11 +170,17 @@ def _from_rate(values: dict[str, float], rate: str) -> dict[str, float]:
 
 
 DIALECTS = (
-    pair_dialect("litgpt", (" step ",), _LITGPT),
-    pair_dialect("nanotron", ("iteration: ",), _NANOTRON),
-    pair_dialect("maxtext", ("completed step: ",), _MAXTEXT),
-    pair_dialect("mlx", ("Train loss ", "Val loss "), _MLX),
-    pair_dialect("tinygrad", (" s run, ",), _TINYGRAD),
-    Dialect(name="llama_cpp", markers=("data=",), reader=LlamaCppReader),
-    pair_dialect("mmengine", ("Epoch",), _MMENGINE, _MAE, _XTUNER),
+    pair_dialect("litgpt", (" step ",), _LITGPT, about="lit-gpt and litgpt"),
+    pair_dialect(
+        "nanotron", ("iteration: ",), _NANOTRON, about="nanotron (values of three digits)"
+    ),
+    pair_dialect("maxtext", ("completed step: ",), _MAXTEXT, about="MaxText"),
+    pair_dialect("mlx", ("Train loss ", "Val loss "), _MLX, about="MLX and mlx-lm"),
+    pair_dialect("tinygrad", (" s run, ",), _TINYGRAD, about="tinygrad"),
+    Dialect(
+        name="llama_cpp", markers=("data=",), reader=LlamaCppReader, about="llama.cpp fine-tuning"
+    ),
+    pair_dialect(
+        "mmengine", ("Epoch",), _MMENGINE, _MAE, _XTUNER, about="mmengine, xtuner, MAE-style meters"
+    ),
 )

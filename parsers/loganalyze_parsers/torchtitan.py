@@ -53,4 +53,6 @@ _VALIDATION = PairFormat(
     mend=_validation,
 )
 
-DIALECT = pair_dialect("torchtitan", ("step:",), _TRAINING, _VALIDATION)
+DIALECT = pair_dialect(
+    "torchtitan", ("step:",), _TRAINING, _VALIDATION, about="torchtitan's console lines"
+)

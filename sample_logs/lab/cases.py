@@ -62,8 +62,8 @@ def nan_death() -> str:
             '[rank5]:   File "/workspace/megatron/training/training.py", line 1999, in train',
             "[rank5]:     check_for_nan(loss_dict, iteration)",
             "[rank5]: RuntimeError: loss is NaN for 40 iterations in a row, giving up",
-            "E0314 02:04:40.511000 2177 torch/distributed/elastic/multiprocessing/api.py:869] failed "
-            "(exitcode: 1) local_rank: 5 (pid: 2182) of binary: /opt/env/bin/python",
+            "E0314 02:04:40.511000 2177 torch/distributed/elastic/multiprocessing/api.py:869] "
+            "failed (exitcode: 1) local_rank: 5 (pid: 2182) of binary: /opt/env/bin/python",
         ]
     )
     return log.text()

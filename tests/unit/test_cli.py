@@ -60,7 +60,9 @@ def test_diagnose_writes_both_reports(dying: Path, tmp_path: Path) -> None:
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["dying.html", "dying.json"]
 
 
-def test_no_files_with_a_dash(healthy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_files_with_a_dash(
+    healthy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """-o - writes no file."""
     monkeypatch.chdir(tmp_path)
     code, _ = call("diagnose", healthy, "-o", "-")

@@ -59,7 +59,7 @@ def test_output_and_error_are_one_run(tmp_path: Path) -> None:
 
 
 def test_the_user_can_say_what_is_one_run(tmp_path: Path) -> None:
-    """--run NAME=GLOB puts files together whatever their names; a glob without match is an error."""
+    """--run NAME=GLOB puts files together; a glob without a match is an error."""
     paths = [write(tmp_path, "monday.log", 1), write(tmp_path, "tuesday.log", 6)]
     made = ingest(paths, named=["week=*day.log"])
     assert [run.meta.id for run in made.runs] == ["week"]
