@@ -20,6 +20,8 @@ Crc = npt.NDArray[np.uint32]
 _POLYNOMIAL = 0x82F63B78
 _MASK_DELTA = np.uint32(0xA282EAD8)
 _LANE = 32  # records are padded to a multiple of this many bytes, to be handled together
+_LONG = 1024  # a longer record is cut into pieces that stand side by side
+_PIECE = 256
 _CELLS = 1 << 22  # bytes gathered at a time
 #: Bytes that must stand before the first record, so that a padded record can be gathered.
 MARGIN = _LANE
@@ -63,10 +65,13 @@ def masked_of_spans(data: Bytes, starts: IntArray, sizes: IntArray) -> Crc:
     Every start is at least MARGIN; sizes are at least 4.
     """
     result = np.zeros(len(starts), dtype=np.uint32)
+    for at in np.flatnonzero(sizes > _LONG).tolist():
+        span = data[starts[at] : starts[at] + sizes[at]]
+        result[at] = _of_long(span)
     lanes = -(-sizes // _LANE)
-    for count in np.unique(lanes):
+    for count in np.unique(lanes[sizes <= _LONG]):
         width = int(count) * _LANE
-        where = np.flatnonzero(lanes == count)
+        where = np.flatnonzero((lanes == count) & (sizes <= _LONG))
         step = max(1, _CELLS // width)
         for at in range(0, len(where), step):
             part = where[at : at + step]
@@ -83,9 +88,42 @@ def _of_width(data: Bytes, starts: IntArray, sizes: IntArray, width: int) -> Crc
     head = min(width, _LANE + 4)  # only here can padding and the first four bytes be
     table[:head][places[:head] < first] = 0
     table[:head][(places[:head] >= first) & (places[:head] < first + 4)] ^= 0xFF
+    return _masked(_of_columns(table))
+
+
+def _of_columns(table: Bytes) -> Crc:
+    """CRC from 0 of every column, its bytes from top to bottom; an even number of rows."""
     pairs = _pair_table()
-    crc = np.zeros(len(starts), dtype=np.uint32)
-    for at in range(0, width, 2):
+    crc = np.zeros(table.shape[1], dtype=np.uint32)
+    for at in range(0, len(table), 2):
         word = table[at].astype(np.uint32) | (table[at + 1].astype(np.uint32) << np.uint32(8))
         crc = pairs[(crc ^ word) & np.uint32(0xFFFF)] ^ (crc >> np.uint32(16))
-    return _masked(crc)
+    return crc
+
+
+@cache
+def _shift_tables() -> tuple[list[int], ...]:
+    """What each byte of a CRC becomes when _PIECE bytes of zeros follow (a CRC is linear)."""
+    table = _byte_table()
+    made = []
+    for place in range(4):
+        crc = np.arange(256, dtype=np.uint32) << np.uint32(8 * place)
+        for _ in range(_PIECE):
+            crc = table[crc & np.uint32(255)] ^ (crc >> np.uint32(8))
+        made.append(crc.tolist())
+    return tuple(made)
+
+
+def _of_long(span: Bytes) -> np.uint32:
+    """Checksum of one long span: its pieces side by side, then one after the other."""
+    pieces = -(-len(span) // _PIECE)
+    padded = np.zeros(pieces * _PIECE, dtype=np.uint8)
+    padded[len(padded) - len(span) :] = span
+    first = len(padded) - len(span)
+    padded[first : first + 4] ^= 0xFF
+    a, b, c, d = _shift_tables()
+    crc = 0
+    for part in _of_columns(np.ascontiguousarray(padded.reshape(pieces, _PIECE).T)).tolist():
+        crc = a[crc & 255] ^ b[crc >> 8 & 255] ^ c[crc >> 16 & 255] ^ d[crc >> 24] ^ part
+    masked: np.uint32 = _masked(np.array([crc], dtype=np.uint32))[0]
+    return masked

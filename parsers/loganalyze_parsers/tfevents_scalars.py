@@ -6,7 +6,7 @@
 
 torch, tensorboardX, Megatron, DeepSpeed, Hugging Face and Lightning write one simple_value per
 event, always as `09 wall 10 step 2a len 0a len 0a len tag 15 value`; step 0 may be left out.
-TensorFlow 2, Keras and JAX write scalars as tensors of one element.
+TensorFlow 2, Keras and JAX write scalars as tensors of one element, nearly always a float.
 """
 
 from __future__ import annotations
@@ -77,14 +77,30 @@ def usual(block: RecordBlock) -> tuple[Scalars, BoolArray]:
         fine &= (data[at] == tag) & read & (behind + size == end)
         at = np.where(fine, behind, 0)
     size, behind, read = _varint(data, at + 1)
-    fine &= (data[at] == 0x0A) & read & (behind + size + 5 == end)
-    fine[fine] &= data[(behind + size)[fine]] == 0x15
-    rows, behind, size, end = rows[fine], behind[fine], size[fine], end[fine]
+    fine &= (data[at] == 0x0A) & read & (behind + size + 5 <= end)
+    at = np.where(fine, behind + size, 0)
+    single_value = fine & (data[at] == 0x15) & (at + 5 == end)
+    fine = single_value | (fine & _is_tensor(data, at, end))
+    rows, behind, size = rows[fine], behind[fine], size[fine]
     tags, tag_of = _tags(data, behind, size)
-    value = _numbers(data, end - 4, "<f4")
+    value = _numbers(data, np.where(single_value, at + 1, at + 8)[fine], "<f4")
     is_usual = np.zeros(len(block.start), dtype=np.bool_)
     is_usual[rows] = True
     return Scalars(rows, wall[fine], step[fine], tags, tag_of, value), is_usual
+
+
+def _is_tensor(data: Bytes, at: IntArray, end: IntArray) -> BoolArray:
+    """Whether a tensor of one float stands at each place, with nothing but metadata behind it.
+
+    `42 0a 08 01 12 00`, then `22 04` (tensor_content) or `2a 04` (float_val), then the float.
+    """
+    cells = data[np.minimum(at, len(data) - 16)[:, None] + np.arange(13)]
+    right = (cells[:, :6] == (0x42, 0x0A, 0x08, 0x01, 0x12, 0x00)).all(axis=1) & (cells[:, 7] == 4)
+    right &= (cells[:, 6] == 0x22) | (cells[:, 6] == 0x2A)
+    size, behind, read = _varint(data, np.minimum(at + 13, len(data) - 1))
+    metadata = (cells[:, 12] == 0x4A) & read & (behind + size == end)
+    tensor: BoolArray = right & ((at + 12 == end) | metadata)
+    return tensor
 
 
 def _numbers(data: Bytes, at: IntArray, kind: str) -> FloatArray:

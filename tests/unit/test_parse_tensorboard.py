@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import struct
 from pathlib import Path
 
@@ -23,7 +24,8 @@ from build_wandb import field, varint
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loganalyze_parsers.tfevents_crc import MARGIN, masked_of_lengths, masked_of_spans
-from loganalyze_parsers.tfevents_scalars import tensor_number
+from loganalyze_parsers.tfevents_records import RecordBlock, record_blocks
+from loganalyze_parsers.tfevents_scalars import odd, tensor_number, usual
 from trackers import parsed, rows, rules
 
 from loganalyze.model import Batch
@@ -58,7 +60,7 @@ def test_checksum_of_the_standard_example() -> None:
     assert crc32c(b"123456789") == 0xE3069283
 
 
-@pytest.mark.parametrize("size", [4, 5, 31, 32, 33, 36, 63, 64, 65, 200, 1000])
+@pytest.mark.parametrize("size", [4, 5, 31, 32, 33, 36, 63, 64, 65, 200, 1000, 1025, 1280, 5003])
 def test_checksums_side_by_side_equal_one_by_one(size: int) -> None:
     """The array way gives what the bit by bit way gives, whatever stands around the span."""
     noise = np.random.default_rng(size).integers(0, 256, MARGIN + 3 * size + 9, dtype=np.uint8)
@@ -238,3 +240,18 @@ def test_sixteen_bit_tensors_and_integers() -> None:
     two = field(1, 1) + field(5, struct.pack("<ff", 1.0, 2.0))
     found = [tensor_number(one) for one in (half, brain, whole, double, two, field(1, 7))]
     assert found == [1.5, 1.5, 7.0, 0.25, None, None]
+
+
+@pytest.mark.parametrize("content", [True, False])
+def test_both_forms_are_of_the_usual_layout(content: bool) -> None:
+    """Single values and float tensors are decoded side by side; what that gives is the same."""
+    events = [*megatron(5), *(event(1.0, s, tensor("x/y", s / 8, content=content)) for s in (0, 9))]
+    (block,) = record_blocks(io.BytesIO(events_file(events)))
+    assert isinstance(block, RecordBlock)
+    scalars, is_usual = usual(block)
+    assert np.flatnonzero(~is_usual).tolist() == [0]
+    for at, index in enumerate(scalars.record.tolist()):
+        one = odd(block, index)
+        assert one.step == scalars.step[at]
+        assert one.wall_s == scalars.wall_s[at]
+        assert one.scalars == ((scalars.tag[scalars.tag_of[at]], scalars.value[at]),)
