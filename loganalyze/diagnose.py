@@ -97,8 +97,8 @@ def ranked_causes(context: CheckContext, kind: str) -> tuple[Cause, ...]:
     return (*open_ones[:MAX_CAUSES], *(c for c in judged if c.verdict == "ruled_out"))
 
 
-def _likeliest(cause: Cause) -> tuple[bool, float]:
-    return (cause.verdict != "supported", -cause.confidence)
+def _likeliest(cause: Cause) -> tuple[float, bool]:
+    return (-cause.confidence, cause.verdict != "supported")
 
 
 def _answer(context: CheckContext, name: str, memo: dict[str, CheckResult]) -> CheckResult:
@@ -117,9 +117,7 @@ def _judged(context: CheckContext, rule: CauseRule, memo: dict[str, CheckResult]
         verdict=verdict,
         confidence=0.0 if verdict == "ruled_out" else _confidence(rule.prior, confirm),
         checks=(*(answer for _, answer in confirm), *exclude),
-        missing=tuple(
-            dict.fromkeys(name for _, answer in confirm for name in answer.missing)
-        ),
+        missing=tuple(dict.fromkeys(name for _, answer in confirm for name in answer.missing)),
     )
 
 
@@ -130,19 +128,19 @@ def _cause_verdict(confirm: Sequence[tuple[Rule, CheckResult]], excluded: bool) 
     needed = [a.state for rule, a in confirm if rule.decisive]
     if needed and all(state == "ruled_out" for state in needed) and "supported" not in states:
         return "ruled_out"
-    return "supported" if "supported" in states else "not_checkable"
+    return "supported" if _weight(confirm) > 0 else "not_checkable"
 
 
 def _confidence(prior: float, confirm: Sequence[tuple[Rule, CheckResult]]) -> float:
-    odds = math.log(prior / (1 - prior))
-    cap = _CAP
-    for rule, answer in confirm:
-        if answer.state == "supported":
-            odds += rule.weight
-            cap = _DECISIVE_CAP if rule.decisive else cap
-        elif answer.state == "ruled_out":
-            odds -= _AGAINST * rule.weight
-    return round(min(1 / (1 + math.exp(-odds)), cap), 3)
+    odds = math.log(prior / (1 - prior)) + _weight(confirm)
+    proven = any(rule.decisive and answer.state == "supported" for rule, answer in confirm)
+    return round(min(1 / (1 + math.exp(-odds)), _DECISIVE_CAP if proven else _CAP), 3)
+
+
+def _weight(confirm: Sequence[tuple[Rule, CheckResult]]) -> float:
+    """Log-odds that the checks add: what supports less half of what speaks against."""
+    signs = {"supported": 1.0, "ruled_out": -_AGAINST, "not_checkable": 0.0}
+    return sum(signs[answer.state] * rule.weight for rule, answer in confirm)
 
 
 def _settling_check(causes: Sequence[Cause]) -> str:

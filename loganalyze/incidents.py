@@ -1,4 +1,4 @@
-"""Joins findings of one story into incidents: near in time, of one segment, by a known mechanism."""
+"""Joins findings of one story into incidents: near in time, joined by a known mechanism."""
 
 from __future__ import annotations
 

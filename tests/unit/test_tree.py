@@ -78,7 +78,7 @@ def test_strings_have_both_languages_with_the_same_placeholders() -> None:
 
 
 def test_seed_documents_are_covered() -> None:
-    """The seeds' tables are in the trees: five causes of slow steps, six entries, the norm table."""
+    """The seeds' tables are in the trees: slow steps, the quick table, the norm table."""
     entries = {entry for entry, _, _ in seed_table()}
     for number in range(1, 6):
         assert any(f"throughput tree {number}" in entry for entry in entries)
