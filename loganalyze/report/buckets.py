@@ -61,14 +61,20 @@ def windows(steps: IntArray, spans: Iterable[tuple[int, int]], points: int) -> B
     return keep
 
 
-def shares(lengths: Sequence[int], budget: int, least: int) -> list[int]:
-    """Divides a budget of points: short series whole, the rest equal parts, `least` at least."""
+def shares(
+    lengths: Sequence[int], budget: int, least: int, weights: Sequence[float] | None = None
+) -> list[int]:
+    """Divides a budget of points by weight: what fits is kept whole and leaves more for the rest.
+
+    Each series gets `least` at least (or all it has).
+    """
+    heavy = [1.0] * len(lengths) if weights is None else list(weights)
     given = [0] * len(lengths)
-    left, open_series = budget, sorted(range(len(lengths)), key=lambda i: lengths[i])
-    for done, index in enumerate(open_series):
-        part = max(least, left // (len(open_series) - done))
+    left, weight = float(budget), sum(heavy)
+    for index in sorted(range(len(lengths)), key=lambda i: lengths[i] / heavy[i]):
+        part = max(least, int(left * heavy[index] / weight + 1e-9))
         given[index] = min(lengths[index], part)
-        left = max(0, left - given[index])
+        left, weight = max(0.0, left - given[index]), weight - heavy[index]
     return given
 
 

@@ -18,6 +18,7 @@ MOST_CHARTS = 80  # a log may carry any number of unknown keys
 MOST_LINES, FEW_LINES = 300, 12  # of one chart: ranks times restarts, the longest first
 MOST_RANKS = 8  # ranks drawn one by one; more become a band (lowest, median, highest)
 BAND_COLUMNS = 240
+TELLING = frozenset({"loss", "val_loss", "grad_norm", "reward"})
 SMOOTH_WINDOWS = (100, 250, 500)  # steps; the seeds ask for 100 to 500
 SMOOTH_POINTS = 120
 
@@ -76,11 +77,21 @@ def charts(run: RunView, budget: int) -> tuple[Chart, ...]:
     whole = sum(lengths) <= budget
     base = int(budget * 0.7)
     least = max(4, min(LEAST_POINTS, base // max(1, len(lengths))))
-    parts = iter(lengths if whole else buckets.shares(lengths, base, least))
+    parts = iter(lengths if whole else buckets.shares(lengths, base, least, _weights(run, plans)))
     places = sum(_meets(track, span) for p in plans for track in p.lines for span in p.spans)
     window = max(24, int(budget * 0.3) // max(1, places))
     again = _run_again(run)
     return tuple(_chart(plan, parts, window, again) for plan in plans)
+
+
+def _weights(run: RunView, plans: list[_Plan]) -> list[float]:
+    """Per line: metrics that findings are about, and the telling ones, get more of the budget."""
+    judged = {finding.metric for finding in run.findings.values()} | TELLING
+    return [
+        6.0 if plan.metric.name in judged else 0.5 if plan.metric.panel == "other" else 1.0
+        for plan in plans
+        for _ in plan.lines
+    ]
 
 
 def _plans(run: RunView, lines: int) -> list[_Plan]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import cache
 from importlib.resources import files as resources
+from itertools import takewhile
 from typing import Any
 
 from jinja2 import DictLoader, Environment, StrictUndefined
@@ -50,6 +51,7 @@ def render_html(report: Report, lang: str, *, files: Files | None = None) -> str
         "report": report,
         "lang": lang,
         "runs": pages,
+        "short": _short_names([run.id for run in runs]),
         "line": story.report_line(report, runs),
         "title": _title(report, [run.id for run in runs], lang),
         "policy": _policy(script),
@@ -66,6 +68,13 @@ def render_html(report: Report, lang: str, *, files: Files | None = None) -> str
 def _title(report: Report, runs: list[str], lang: str) -> str:
     verdict = story.verdict_word(report.verdict).of(lang)
     return f"{verdict}: {', '.join(runs) or 'loganalyze'}"
+
+
+def _short_names(ids: list[str]) -> list[str]:
+    """Run ids without a long beginning that they all share: narrow places tell them apart."""
+    columns = zip(*ids, strict=False) if len(ids) > 1 else ()
+    shared = sum(1 for _ in takewhile(lambda letters: len(set(letters)) == 1, columns))
+    return [f"…{item[shared:]}" if 10 < shared < len(item) else item for item in ids]
 
 
 def _policy(script: str) -> str:

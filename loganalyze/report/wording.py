@@ -55,7 +55,7 @@ def both(key: str, /, **params: Param) -> Both:
     """A key's wording with its {placeholders} filled; the key itself where nothing is known."""
     entry = find(key)
     if entry is None:
-        return plain(readable(key))
+        return metric_label(key) if key in config.metrics() else plain(readable(key))
     return Both(*(fill(text, lang, params) for text, lang in zip(entry, LANGUAGES, strict=True)))
 
 

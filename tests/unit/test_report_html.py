@@ -18,7 +18,7 @@ from loganalyze import config
 from loganalyze.config import load_thresholds
 from loganalyze.model import Report
 from loganalyze.report import render
-from loganalyze.report.html import safe_json
+from loganalyze.report.html import _short_names, safe_json
 from loganalyze.report.wording import cause_text
 
 ALLOWED = {"script", "style", "link", "meta", "img"}
@@ -207,3 +207,10 @@ def test_page_of_a_large_run_stays_small() -> None:
     assert len(text.encode()) < 2_500_000
     ids = set(Page(text).ids)
     assert {f"LA102-{i + 1}" for i in range(200)} <= ids
+
+
+def test_narrow_places_tell_runs_apart() -> None:
+    """A long shared beginning is left out; short or lone names stay."""
+    assert _short_names(["sweep/group-a/run1", "sweep/group-a/run2"]) == ["…1", "…2"]
+    assert _short_names(["alpha", "beta"]) == ["alpha", "beta"]
+    assert _short_names(["only/one/name/there/is"]) == ["only/one/name/there/is"]

@@ -295,3 +295,9 @@ def test_hundreds_of_restarts_and_unknown_keys_stay_within_the_budget() -> None:
     assert {curve.segment for curve in made[0].curves} == set(range(300))
     assert made[0].total == n
     assert len(str(chart(made[0].curves, "1") or "")) < 60_000
+
+
+def test_shares_follow_the_weights() -> None:
+    """Of equal series the heavier gets more; what a short one leaves goes to the others."""
+    assert buckets.shares([1000, 1000], 800, 10, [3.0, 1.0]) == [600, 200]
+    assert buckets.shares([50, 1000, 1000], 650, 10, [6.0, 1.0, 1.0]) == [50, 300, 300]

@@ -137,8 +137,9 @@ async function draw(chart) {
   chart.curves ??= curvesOf(run, chart.facts);
   chart.scale ??= scaleOf(chart);
   const view = inView(run, chart);
+  const marked = view.count <= NEAR && isRaw(chart);
   const traces = [
-    ...joined(chart.curves.flatMap((c) => curveTraces(run, chart, c, view.count <= NEAR))),
+    ...joined(chart.curves.flatMap((c) => curveTraces(run, chart, c, marked))),
     ...smoothTraces(run, chart), eventMarks(run), brokenMarks(run, chart), findingMarks(run, chart),
   ];
   if (!chart.live) {
@@ -168,16 +169,21 @@ function bind(chart) {
   });
 }
 
-// Says whether the view holds every logged point.
+// Whether the view holds every logged point.
+function isRaw(chart) {
+  const range = chart.run.view.range;
+  return chart.curves.every((c) => c.raw === "all" || (range && (c.raw.some(([a, b]) => a <= range[0] && range[1] <= b) || c.x.at(-1) < range[0] || c.x[0] > range[1])));
+}
+
+// Says how much of the log the view holds.
 function describe(chart) {
   const note = chart.figure.querySelector(".res");
   if (!note) return;
   chart.note ??= [...note.childNodes];
   const range = chart.run.view.range;
   if (!range) { note.replaceChildren(...chart.note); return; }
-  const raw = chart.curves.every((c) => c.raw === "all" || c.raw.some(([a, b]) => a <= range[0] && range[1] <= b) || c.x.at(-1) < range[0] || c.x[0] > range[1]);
   const n = Math.max(2, Math.round(chart.facts.total / Math.max(1, chart.facts.shown)));
-  note.textContent = raw ? say("raw") : say("thinned", { n });
+  note.textContent = isRaw(chart) ? say("raw") : say("thinned", { n });
 }
 
 // One chart at a time, those in view first; the rest when they come into view.
