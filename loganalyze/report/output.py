@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, count
@@ -136,17 +136,18 @@ def _refuse_foreign(path: Path, force: bool) -> None:
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Writes a whole file or nothing: a temporary neighbour, then a rename. UTF-8, LF."""
+    """Writes a whole file or nothing: a temporary neighbour, then a rename. UTF-8, LF.
+
+    The umask decides who may read it, as for any new file.
+    """
     data = text.encode("utf-8", "backslashreplace")
-    temporary = ""
+    temporary = path.with_name(f".{path.name[:40]}.{os.getpid()}.tmp")
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("wb") as file:
             file.write(data)
-        os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except OSError as error:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
-        raise OutputError(f"{path}: cannot be written ({error.strerror})",
-                          hint="choose another folder with -o") from error  # fmt: skip
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        message = f"{path}: cannot be written ({error.strerror})"
+        raise OutputError(message, hint="choose another folder with -o") from error

@@ -232,3 +232,13 @@ def test_commands_name_the_written_files(report: Report, tmp_path: Path) -> None
 def test_file_names_stay_unique() -> None:
     """Ids that differ only in unsafe characters or case get different files."""
     assert file_stems(("a/b", "a b", "A_B", "..", "")) == ("a_b", "a_b-2", "A_B-3", "run", "run-2")
+
+
+def test_an_unwritable_folder_is_one_clear_error(report: Report, tmp_path: Path) -> None:
+    """A file where the folder should be: an OutputError that names it, nothing half-written."""
+    blocked = tmp_path / "reports"
+    blocked.write_text("in the way")
+    with pytest.raises(OutputError) as caught:
+        write_files(report, blocked)
+    assert str(blocked) in caught.value.message
+    assert [path.name for path in tmp_path.iterdir()] == ["reports"]
