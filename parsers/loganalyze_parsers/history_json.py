@@ -14,12 +14,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from loganalyze.model import Account, Batch, Problem
+from loganalyze.model import Account, Batch, Event, LineRef, Problem
 from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.blocks import line_bounds, open_bytes, read_blocks
 from loganalyze_parsers.history import Table, has_axis, history_batch, knows_any
 from loganalyze_parsers.history_rows import Grown
 from loganalyze_parsers.huggingface_keys import kind_of
+from loganalyze_parsers.wandb_files import config_beside
 from loganalyze_parsers.wandb_frames import system_frame
 from loganalyze_parsers.wandb_history import flat_numbers
 from loganalyze_parsers.wandb_system import Sample
@@ -63,7 +64,14 @@ def parse(path: Path, source: int) -> Iterator[Batch]:
     lines = read_lines(path)
     batch = history_batch(lines.rows(), path, source)
     framework = batch.framework or ("wandb" if lines.is_tracker else "")
-    yield replace(batch, problems=(*lines.problems, *batch.problems), framework=framework)
+    events: tuple[Event, ...] = ()
+    if path.name == _HISTORY:
+        config = config_beside(path)
+        ref = LineRef(source=source, line=1, offset=0, length=0)
+        events = (Event(kind="config", ref=ref, text="", detail=config),) if config else ()
+    yield replace(
+        batch, events=events, problems=(*lines.problems, *batch.problems), framework=framework
+    )
 
 
 @dataclass(slots=True)

@@ -4,7 +4,8 @@ One table for all of them: what a tag means depends on the trainer that wrote it
 tracker that keeps it. Who writes what: Megatron-LM and Megatron-DeepSpeed (training_log), the
 Hugging Face Trainer and TRL (`train/`, `eval/`), DeepSpeed's monitor (`Train/Samples/`),
 torchtitan (`loss_metrics/`, `memory/`, `time_metrics/`), NeMo, Lightning (`_step`, `_epoch`),
-OLMo (`optim/`, `throughput/`), nanoGPT, Keras, verl (`actor/`, `critic/`, `perf/`).
+OLMo (`optim/`, `throughput/`), LLM Foundry, Levanter, Nanotron, torchtune, nanoGPT, Keras, verl
+(`actor/`, `critic/`, `perf/`), OpenRLHF.
 Several tags of one run may mean one metric; the first of the table's row is taken, the others
 stay `raw/<tag>`.
 """
@@ -23,33 +24,34 @@ _TABLE: tuple[tuple[str, float, str], ...] = (
      "lm_loss lm_loss_training/lm_loss train/samples/train_loss train/loss loss "
      "loss_metrics/global_avg_loss loss/train train_loss_step train/train_loss_step "
      "reduced_train_loss train_step_loss train/step_loss train/loss_step loss_step train_loss "
-     "training_loss training/loss train/crossentropyloss train/cross_entropy_loss "
-     "train/celoss train/ce_loss train/lm_loss train/batch_loss batch_loss train/nll_loss "
-     "loss/training trainer/loss losses/train loss/total train/total_loss total_loss "
-     "train/train_loss train_loss_epoch epoch_loss loss_epoch train/epoch_loss "
-     "train/loss_epoch"),
+     "training_loss training/loss train/crossentropyloss train/cross_entropy_loss train/celoss "
+     "train/ce_loss train/lm_loss train/batch_loss batch_loss train/nll_loss loss/training "
+     "trainer/loss losses/train loss/train/total metrics/train/languagecrossentropy loss/total "
+     "train/total_loss total_loss train/train_loss train_loss_epoch epoch_loss loss_epoch "
+     "train/epoch_loss train/loss_epoch"),
     ("val_loss", 1.0,
      "lm_loss_validation lm_loss_validation/lm_loss_validation eval/loss eval_loss val/loss "
      "val_loss validation_loss validation/loss loss/val loss/eval loss/validation loss/valid "
      "valid/loss valid_loss validation_metrics/loss train/samples/eval_loss val_loss_epoch "
      "val/loss_epoch eval/crossentropyloss eval/lm/crossentropyloss val_loss_step epoch_val_loss "
-     "losses/val validation/epoch_loss val/epoch_loss eval/epoch_loss test/loss loss/test "
-     "test_loss"),
+     "losses/val loss/eval/total metrics/eval/languagecrossentropy validation/epoch_loss "
+     "val/epoch_loss eval/epoch_loss test/loss loss/test test_loss"),
     ("lr", 1.0,
      "learning_rate learning_rate/learning_rate train/learning_rate train/samples/lr train/lr lr "
      "optim/learning_rate_group0 optim/lr optimizer/lr optim/learning_rate actor/lr lr/train "
-     "training/lr training/learning_rate schedule/lr"),
+     "training/lr training/learning_rate schedule/lr optim/lr_(group_0) train/actor_lr"),
     ("grad_norm", 1.0,
      "grad_norm grad_norm/grad_norm train/grad_norm optim/total_grad_norm optim/grad_norm "
-     "gradient_norm total_grad_norm global_grad_norm train/global_grad_norm train/total_grad_norm "
-     "train/gradient_norm train/grad/norm grad/norm grads/norm grad_norm/total "
-     "gradients/norm grad_2/0_norm_total train/gradnorm gradnorm actor/grad_norm "
+     "gradient_norm total_grad_norm global_grad_norm train/global_grad_norm "
+     "train/total_grad_norm train/gradient_norm train/grad/norm grad/norm grads/norm "
+     "grad_norm/total gradients/norm grad_2/0_norm_total train/gradnorm gradnorm gnorm "
+     "train/gnorm grad/norm/total l2_norm/grad/global actor/grad_norm train/actor_grad_norm "
      "training/grad_norm"),
     ("loss_scale", 1.0,
      "loss_scale loss_scale/loss_scale train/samples/loss_scale train/loss_scale"),
     ("params_norm", 1.0,
      "params_norm params_norm/params_norm param_norm train/params_norm train/param_norm "
-     "weight_norm train/weight_norm"),
+     "weight_norm train/weight_norm params/norm/total"),
     ("num_zeros", 1.0, "num_zeros num_zeros/num_zeros"),
     ("token_accuracy", 1.0,
      "train/mean_token_accuracy mean_token_accuracy token_accuracy train/token_acc token_acc"),
@@ -61,15 +63,15 @@ _TABLE: tuple[tuple[str, float, str], ...] = (
     ("tokens_seen", 1.0,
      "consumed_tokens tokens_seen n_tokens_seen train/num_input_tokens_seen "
      "num_input_tokens_seen train/num_tokens train/tokens_seen throughput/total_tokens "
-     "total_tokens"),
+     "time/token total_tokens"),
     ("samples_seen", 1.0,
-     "samples_vs_steps consumed_samples train/consumed_samples samples_seen "
-     "train/samples_seen"),
+     "samples_vs_steps consumed_samples train/consumed_samples samples_seen train/samples_seen"),
     ("step_time_s", 1.0,
      "iteration_time iteration_time/iteration_time time_metrics/end_to_end(s) step_time "
      "train/step_time train_step_timing_in_s train_step_timing/in/s perf/time_per_step "
      "timing_s/step time_per_step iter_time step_time_s seconds_per_step sec_per_step"),
-    ("step_time_s", 1e-3, "step_time_ms iter_time_ms iteration_time_ms time_per_step_ms"),
+    ("step_time_s", 1e-3,
+     "elapsed_time_per_iteration_ms step_time_ms iter_time_ms iteration_time_ms time_per_step_ms"),
     ("data_time_s", 1.0, "time_metrics/data_loading(s) data_time train/data_time"),
     ("forward_time_s", 1e-3, "train/samples/elapsed_time_ms_forward"),
     ("backward_time_s", 1e-3, "train/samples/elapsed_time_ms_backward"),
@@ -77,20 +79,21 @@ _TABLE: tuple[tuple[str, float, str], ...] = (
     ("optimizer_time_s", 1e-3, "train/samples/elapsed_time_ms_step"),
     ("tokens_per_s", 1.0,
      "iteration_time/tokens_per_second tokens_per_second tokens_per_sec train/tokens_per_sec "
-     "train/tokens_per_second throughput/tokens_per_second tokens_per_s tok_per_sec "
-     "tokens/sec tok/s tok/sec"),
+     "train/tokens_per_second throughput/tokens_per_sec throughput/tokens_per_second "
+     "tokens_per_s tok_per_sec tokens/sec tok/s tok/sec"),
     ("tokens_per_s_per_gpu", 1.0,
      "throughput(tps) iteration_time/tokens_per_gpu_per_second perf/throughput "
-     "throughput/device/tokens_per_second train/tokens_per_sec_per_gpu tokens_per_s_per_gpu "
-     "tokens/train_per_sec_per_gpu"),
+     "throughput/device/tokens_per_second throughput/device/tokens_per_sec throughput/device/tps "
+     "tokens_per_sec_per_gpu tokens_per_second_per_gpu train/tokens_per_sec_per_gpu "
+     "tokens_per_s_per_gpu tokens/train_per_sec_per_gpu"),
     ("samples_per_s", 1.0,
-     "iteration_time/samples_per_second samples_per_second samples_per_sec "
-     "train/samples_per_sec throughput/samples_per_second samples_per_s"),
+     "iteration_time/samples_per_second samples_per_second samples_per_sec train/samples_per_sec "
+     "throughput/samples_per_second samples_per_s"),
     ("tflops_per_gpu", 1.0,
      "iteration_time/tflops_per_gpu_(estimated) iteration_time/model_tflops_per_gpu tflops "
-     "tflops_per_gpu train/tflops_per_gpu"),
+     "tflops_per_gpu train/tflops_per_gpu model_tflops_per_gpu"),
     ("mfu", 0.01, "mfu(%) mfu_percent mfu_pct"),
-    ("mfu", 1.0, "mfu train/mfu perf/mfu perf/mfu/actor throughput/mfu"),
+    ("mfu", 1.0, "mfu train/mfu perf/mfu perf/mfu/actor throughput/mfu throughput/device/mfu"),
     ("mem_reserved_bytes", 1.0, "mem_reserved_bytes"),
     ("mem_allocated_bytes", 1.0, "mem_allocated_bytes"),
     ("mem_peak_allocated_bytes", 1.0, "mem_max_allocated_bytes"),
@@ -98,6 +101,10 @@ _TABLE: tuple[tuple[str, float, str], ...] = (
     ("mem_peak_allocated_bytes", _GIB, "memory/max_allocated(gib) perf/max_memory_allocated_gb"),
     ("mem_active_bytes", _GIB, "memory/max_active(gib)"),
     ("mem_peak_reserved_bytes", _GIB, "train/memory(gib) memory(gib)"),
+    ("mem_active_bytes", _GIB, "peak_memory_active"),
+    ("mem_peak_allocated_bytes", _GIB, "peak_memory_alloc"),
+    ("mem_peak_reserved_bytes", _GIB, "peak_memory_reserved"),
+    ("mem_peak_allocated_bytes", 1e6, "system/peak_gpu_memory_(mb)"),
     ("alloc_retries", 1.0, "memory/num_alloc_retries"),
     ("host_mem_used_bytes", _GIB, "perf/cpu_memory_used_gb"),
     ("gpu_power_w", 1.0, "power/gpu"),
@@ -114,7 +121,8 @@ _TABLE: tuple[tuple[str, float, str], ...] = (
      "system/memory_percent system/memory system/system_memory_usage_percentage"),
     ("max_attention_logit", 1.0, "max_attention_logit"),
     ("aux_loss/load_balancing", 1.0, "load_balancing_loss train/load_balancing_loss"),
-    ("aux_loss/policy", 1.0, "actor/pg_loss loss/policy_avg train/loss/policy_avg"),
+    ("aux_loss/policy", 1.0,
+     "actor/pg_loss train/policy_loss train/pg_loss loss/policy_avg train/loss/policy_avg"),
     ("aux_loss/value", 1.0, "critic/vf_loss loss/value_avg train/loss/value_avg"),
     ("reward", 1.0,
      "train/reward reward critic/rewards/mean critic/score/mean objective/rlhf_reward "
@@ -144,14 +152,16 @@ _LAST = 1000  # place of a tag that only its shape gives away
 _TRAIN_LOSS = re.compile(
     r"(?:train(?:ing|er)?|loss|losses)/(?:\w*_)?(?:loss|crossentropy\w*|cross_entropy)$"
 )
-_LEARNING_RATE = re.compile(r"(?:lr|learning_rate)_(?!.*(?:mult|scale|decay|step))\w+(?:/pg1)?$")
+_LEARNING_RATE = re.compile(
+    r"(?:lr|learning_rate)_(?!.*(?:mult|scale|decay|step))\w+(?:/(?:pg1|group0))?$"
+)
 #: x axes other than the step: the same numbers a second time.
 _TWIN = re.compile(r"(?: vs |-vs-)(?:samples|tokens|gigaflos|steps)\b", re.IGNORECASE)
 #: Columns that hold the training step, the surest first; the tracker's own counter comes last.
 STEP_TAGS = (
     "train/global_step", "global_step", "trainer/global_step", "iteration", "iterations", "iter",
-    "train/iteration", "train/iter", "train/step", "step", "steps", "global_steps",
-    "training/global_step", "train_step", "current_steps", "_step",
+    "iteration_step", "train/iteration", "train/iter", "train/step", "step", "steps",
+    "global_steps", "training/global_step", "train_step", "current_steps", "_step",
 )  # fmt: skip
 #: Clocks of the tracker, no metric.
 CLOCK_TAGS = frozenset({"_runtime", "_timestamp", "_absolute_runtime"})

@@ -9,8 +9,10 @@ from build_tfevents import event, events_file, simple
 from build_wandb import exit_record, history, wandb_log
 from loganalyze_parsers.tracker_folders import tracker_inputs
 from loganalyze_parsers.tracker_join import join_columns
-from loganalyze_parsers.tracker_names import assign, framework_of, known
+from loganalyze_parsers.tracker_names import _TABLE, assign, framework_of, known, plain
 from trackers import parsed
+
+from loganalyze.config import metrics as known_metrics
 
 
 def touch(path: Path, data: bytes = b"x") -> Path:
@@ -163,6 +165,16 @@ def test_tags_of_every_trainer() -> None:
         "iteration-time/tokens per second": "tokens_per_s",
         "throughput(tps)": "tokens_per_s_per_gpu",
         "mem-max-allocated-bytes": "mem_peak_allocated_bytes",
+        "loss/train/total": "loss",
+        "train/CE loss": "loss",
+        "lr-DecoupledAdamW/group0": "lr",
+        "optim/LR (group 0)": "lr",
+        "grad/norm/total": "grad_norm",
+        "l2_norm/grad/global": "grad_norm",
+        "throughput/device/TPS": "tokens_per_s_per_gpu",
+        "elapsed_time_per_iteration_ms": "step_time_s",
+        "train_step_timing in s": "step_time_s",
+        "System/Peak GPU Memory (MB)": "mem_peak_allocated_bytes",
         "actor/entropy": "entropy",
         "critic/rewards/mean": "reward",
     }
@@ -173,6 +185,19 @@ def test_tags_of_every_trainer() -> None:
     assert known("lm loss validation ppl") is None
     assert known("train/aux_loss") is None
     assert known("val/accuracy") is None
+
+
+def test_every_metric_of_the_table_is_canonical() -> None:
+    """The table of tags names only metrics that metrics.toml knows, and no tag twice."""
+    metrics = set(known_metrics())
+    seen: set[str] = set()
+    for metric, factor, tags in _TABLE:
+        assert metric in metrics or metric.startswith("aux_loss/"), metric
+        assert factor > 0
+        for tag in tags.split():
+            assert tag == plain(tag), tag
+            assert tag not in seen, tag
+            seen.add(tag)
 
 
 def test_words_that_only_the_run_explains() -> None:

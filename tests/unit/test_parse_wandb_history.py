@@ -29,8 +29,10 @@ def test_legacy_history(tmp_path: Path) -> None:
         '{"pic": {"_type": "image-file", "size": 7}, "_step": 3, "_timestamp": 1600000002.0}\n'
         '{"train/loss": 1.'
     )
+    (tmp_path / "config.yaml").write_text("wandb_version: 1\nlr:\n  desc: null\n  value: 0.5\n")
     batch = read(tmp_path / "wandb-history.jsonl", text)
     frame = rows(batch)
+    assert [event.detail for event in batch.events] == [{"lr": "0.5"}]
     assert frame["step"].to_list() == [1, 2]
     assert math.isnan(frame["loss"][1])
     assert rules(batch) == ["input_breaks_off"]
