@@ -14,6 +14,8 @@ from loganalyze.model import SEVERITIES, Finding, RunLog, Severity, severity_ran
 
 #: Log lines between two findings of one kind that are still one story.
 _SAME_KIND_LINES = 50
+#: The same where one of them is only a note: it belongs to a story only right beside it.
+_NOTE_LINES = 10
 #: Kinds that follow from how a run ended; their steps are the steps that were lost.
 _CONSEQUENCES = frozenset({"work_lost", "restart", "checkpoint_incomplete"})
 #: Kinds that tell about the log or the set-up, not of anything that happened.
@@ -106,9 +108,7 @@ def _belong(one: Finding, other: Finding, interval: int) -> bool:
     if early.kind == late.kind and early.rank == late.rank:
         return _near(early, late, _SAME_KIND_LINES, interval)
     return any(
-        {early.kind, late.kind} <= m.first | m.then
-        and (early.kind in m.first or late.kind in m.first)
-        and _near(early, late, m.lag, interval)
+        early.kind in m.first and late.kind in m.then and _near(early, late, m.lag, interval)
         for m in mechanisms()
     )
 
@@ -116,6 +116,8 @@ def _belong(one: Finding, other: Finding, interval: int) -> bool:
 def _near(early: Finding, late: Finding, lag: int, interval: int) -> bool:
     if lag < 0 or early.step_first is None or late.step_first is None:
         return True
+    if "info" in (early.severity, late.severity):
+        lag = min(lag, _NOTE_LINES)
     end = early.step_first if early.step_last is None else early.step_last
     start = late.step_last if late.kind in _CONSEQUENCES else late.step_first
     return (start or 0) - end <= max(lag, 1) * interval
