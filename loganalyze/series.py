@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import ndimage, signal
+from scipy import ndimage
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -90,15 +90,6 @@ def past_mean(x: Floats, width: int) -> Floats:
         total = np.concatenate(([0.0], np.cumsum(x)))
         out[width - 1 :] = (total[width:] - total[:-width]) / width
     return out
-
-
-def ewma(x: Floats, half_life: float) -> Floats:
-    """Exponentially weighted mean, started at the first value."""
-    if not len(x):
-        return x.copy()
-    alpha = 1.0 - 0.5 ** (1.0 / half_life)
-    out, _ = signal.lfilter([alpha], [1.0, alpha - 1.0], x, zi=[(1.0 - alpha) * x[0]])
-    return np.asarray(out, dtype=np.float64)
 
 
 def block_medians(x: Floats, size: int) -> Floats:

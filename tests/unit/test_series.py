@@ -37,16 +37,6 @@ def test_past_mean_matches_a_loop():
     np.testing.assert_allclose(series.past_mean(x, 7), slow)
 
 
-def test_ewma_matches_the_recursion():
-    """alpha = 1 - 2**(-1/half_life), started at the first value."""
-    x = np.random.default_rng(2).normal(size=30)
-    alpha, value, slow = 1 - 0.5 ** (1 / 4), x[0], []
-    for item in x:
-        value = alpha * item + (1 - alpha) * value
-        slow.append(value)
-    np.testing.assert_allclose(series.ewma(x, 4), slow)
-
-
 @pytest.mark.parametrize(
     ("values", "quantum"),
     [

@@ -32,7 +32,6 @@ FENCES = {
     "torch": ("loganalyze.replay",),
     "plotly": ("loganalyze.report.charts",),
     "scipy": ("loganalyze.series",),
-    "ruptures": ("loganalyze.series",),
     "click": ("loganalyze.cli", "loganalyze.commands"),
     "rich": ("loganalyze.commands", "loganalyze.report"),
 }
