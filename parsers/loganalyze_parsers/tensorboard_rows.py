@@ -51,12 +51,12 @@ class Columns:
             pl.DataFrame(
                 {
                     "step": scalars.step[kept],
-                    "line": record + before + 1,
+                    "line": (record + before + 1).astype(np.int32),
                     "offset": block.offset[record],
-                    "length": block.size[record] + HEAD + TAIL,
+                    "length": (block.size[record] + HEAD + TAIL).astype(np.int32),
                     "wall_s": scalars.wall_s[kept],
-                    "tag": tag[kept],
-                    "value": scalars.value[kept],
+                    "tag": tag[kept].astype(np.int32),
+                    "value": scalars.value[kept].astype(np.float32),  # as the file has them
                 }
             )
         )

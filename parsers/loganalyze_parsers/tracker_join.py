@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from loganalyze_parsers.frames import KEY_SCHEMA
 from loganalyze_parsers.tracker_frames import Rows, scattered
+
+IntArray = npt.NDArray[np.int64]
 
 _TURN, _PLACE = "turn__", "place__"
 #: Metrics that parsers derive from the clock: every file of a run gives them, once is enough.
@@ -28,46 +31,58 @@ def joined_rows(found: pl.DataFrame, tags: Sequence[str], *, equal_is_same: bool
     same number makes no row (a trainer's last log call gives the epoch a second time); not where
     a resumed run may have written the same numbers again.
     """
-    found = _in_order(_with_turns(found, len(tags), equal_is_same))
-    first = found.unique("row", keep="first", maintain_order=True).sort("row")
-    count = len(first)
+    found, turn = _with_turns(found, len(tags), equal_is_same)
+    row, first = _rows_of(found["step"].to_numpy(), turn)
+    tag = found["tag"].to_numpy()
+    value = found["value"].to_numpy()
+    order = np.argsort(tag, kind="stable")
+    edges = np.searchsorted(tag[order], np.arange(len(tags) + 1))
     columns = {}
-    parts = found.partition_by("tag", as_dict=True)
-    for index, tag in enumerate(tags):
-        part = parts.get((index,))
-        if part is not None:
-            columns[tag] = scattered(part["row"].to_numpy(), part["value"].to_numpy(), count)
+    for index, name in enumerate(tags):
+        mine = order[edges[index] : edges[index + 1]]
+        if len(mine):
+            columns[name] = scattered(row[mine], value[mine], len(first))
+    places = found.select("step", "wall_s", "line", "offset", "length")[first]
     return Rows(
-        step=first["step"],
-        wall_s=first["wall_s"],
-        line=first["line"].to_numpy(),
-        offset=first["offset"].to_numpy(),
-        length=first["length"].to_numpy(),
+        step=places["step"],
+        wall_s=places["wall_s"],
+        line=places["line"].to_numpy().astype(np.int64),
+        offset=places["offset"].to_numpy().astype(np.int64),
+        length=places["length"].to_numpy().astype(np.int64),
         columns=columns,
     )
 
 
-def _with_turns(found: pl.DataFrame, tags: int, equal_is_same: bool) -> pl.DataFrame:
-    """With `turn`: how often the tag was written for this step before."""
+def _with_turns(
+    found: pl.DataFrame, tags: int, equal_is_same: bool
+) -> tuple[pl.DataFrame, IntArray | None]:
+    """How often each tag was written for its step before; None where none was written twice."""
     key = found["step"].to_numpy().astype(np.uint64) * np.uint64(tags + 1)
     key += found["tag"].to_numpy().astype(np.uint64)
     key.sort()
     if not (key[1:] == key[:-1]).any():
-        return found.with_columns(turn=pl.lit(0, dtype=pl.Int64))
+        return found, None
     if equal_is_same:
         found = found.unique(["tag", "step", "value"], keep="first", maintain_order=True)
-    return found.with_columns(turn=pl.int_range(pl.len()).over("tag", "step"))
+    turn = found.select(pl.int_range(pl.len()).over("tag", "step")).to_series()
+    return found, turn.to_numpy() if turn.max() else None
 
 
-def _in_order(found: pl.DataFrame) -> pl.DataFrame:
-    """With `row`: rows are the steps (and turns) in the order of their first scalar."""
-    key = found["step"].to_numpy()
-    if found["turn"].max():
-        key = found.select(pl.struct("step", "turn").rank("dense")).to_series().to_numpy()
+def _rows_of(step: IntArray, turn: IntArray | None) -> tuple[IntArray, IntArray]:
+    """Row of every scalar, and the first scalar of every row: steps (and turns) as they come."""
+    if turn is None and (step[1:] >= step[:-1]).all():
+        first = np.concatenate(([0], np.flatnonzero(step[1:] != step[:-1]) + 1))
+        size = np.diff(np.append(first, len(step)))
+        return np.repeat(np.arange(len(first), dtype=np.int64), size), first
+    key = step
+    if turn is not None:
+        both = pl.DataFrame({"step": step, "turn": turn})
+        key = both.select(pl.struct("step", "turn").rank("dense")).to_series().to_numpy()
     _, first, back = np.unique(key, return_index=True, return_inverse=True)
     place = np.empty(len(first), dtype=np.int64)
-    place[np.argsort(first)] = np.arange(len(first))
-    return found.with_columns(row=pl.Series(place[back]))
+    order = np.argsort(first)
+    place[order] = np.arange(len(first))
+    return place[back], first[order]
 
 
 def join_columns(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
