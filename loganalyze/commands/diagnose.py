@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 @options.set_
 @options.profile
 @options.lang
+@options.force
 @options.quiet
 @options.no_progress
 def command(
     paths: tuple[str, ...], output: str, named: tuple[str, ...], columns: tuple[str, ...],
     format_: str, fail_on: str, select: tuple[str, ...],
     ignore: tuple[str, ...], thresholds: Path | None, settings: tuple[str, ...], profile: str,
-    lang: str | None, quiet: bool, no_progress: bool,
+    lang: str | None, force: bool, quiet: bool, no_progress: bool,
 ) -> int:  # fmt: skip
     """Say what went wrong first, what followed, why, and what to do.
 
@@ -52,7 +53,7 @@ def command(
     )  # fmt: skip
     report = _report(paths, judging, not (quiet or no_progress))
     language = options.language(lang)
-    written = _write(report, output, language)
+    written = _write(report, output, language, force)
     _print(report, format_, language, written)
     return _exit_code(report, fail_on)
 
@@ -65,18 +66,20 @@ def _report(paths: tuple[str, ...], judging: Judging, shown: bool) -> Report:
         return report_on(paths, judging, progress=progress)
 
 
-def _write(report: Report, output: str, lang: str) -> tuple[Path, ...]:
+def _write(report: Report, output: str, lang: str, force: bool) -> tuple[Path, ...]:
     if output == "-" or not report.diagnoses:
         return ()
     from loganalyze.report import write_files
 
-    return tuple(write_files(report, Path(output), lang))
+    return tuple(write_files(report, Path(output), lang, force=force))
 
 
 def _print(report: Report, format_: str, lang: str, written: tuple[Path, ...]) -> None:
     from loganalyze.report import render
 
-    click.echo(render(report, format_, lang, written=written), nl=False)
+    color = options.wants_color()
+    text = render(report, format_, lang, written=written, width=options.text_width(), color=color)
+    click.echo(text, nl=False, color=color)
 
 
 def _exit_code(report: Report, fail_on: str) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import locale
 import os
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -84,3 +86,15 @@ def language(chosen: str | None) -> str:
     names = [os.environ.get(name, "") for name in ("LC_ALL", "LC_MESSAGES", "LANG")]
     found = next((name for name in names if name), "") or (locale.getlocale()[0] or "")
     return "zh" if found.lower().startswith(("zh", "chinese")) else "en"
+
+
+def wants_color() -> bool:
+    """Colour on a terminal, unless NO_COLOR is set; FORCE_COLOR forces it."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
+
+
+def text_width() -> int:
+    """Columns of the terminal (or COLUMNS), between 60 and 120; 100 where there is none."""
+    return max(60, min(120, shutil.get_terminal_size((100, 24)).columns))
