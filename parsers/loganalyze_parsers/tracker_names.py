@@ -142,13 +142,23 @@ _TABLE: tuple[tuple[str, float, str], ...] = (
      "actor/pg_clipfrac train/clip_ratio/region_mean clip_ratio/region_mean train/clip_ratio "
      "policy/clipfrac_avg train/policy/clipfrac_avg"),
 )  # fmt: skip
+_LAST = 1000  # place of a tag that only its shape gives away
+#: Canonical names that carry their unit: whoever writes them means them.
+_OWN = (
+    "gpu_temp_c", "gpu_power_w", "gpu_sm_clock_hz", "host_rss_bytes", "host_mem_used_bytes",
+    "mem_used_bytes", "mem_total_bytes", "mem_active_bytes", "mem_peak_allocated_bytes",
+    "mem_peak_reserved_bytes", "comm_time_s", "data_time_s", "forward_time_s",
+    "backward_time_s", "optimizer_time_s", "skipped_steps", "nan_steps", "update_ratio",
+)  # fmt: skip
 #: plain tag -> (metric, factor, place in the row: the lower the surer).
 _KNOWN: Mapping[str, tuple[str, float, int]] = {
-    tag: (metric, factor, place)
-    for metric, factor, tags in _TABLE
-    for place, tag in enumerate(tags.split())
+    **{name: (name, 1.0, _LAST) for name in _OWN},
+    **{
+        tag: (metric, factor, place)
+        for metric, factor, tags in _TABLE
+        for place, tag in enumerate(tags.split())
+    },
 }
-_LAST = 1000  # place of a tag that only its shape gives away
 _TRAIN_LOSS = re.compile(
     r"(?:train(?:ing|er)?|loss|losses)/(?:\w*_)?(?:loss|crossentropy\w*|cross_entropy)$"
 )
