@@ -299,4 +299,4 @@ class Report:
 
 def severity_rank(severity: str) -> int:
     """0 for info, 1 for warning, 2 for critical."""
-    return SEVERITIES.index(severity)  # type: ignore[arg-type]
+    return SEVERITIES.index(severity)

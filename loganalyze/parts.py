@@ -100,11 +100,10 @@ def _span(one: Pending) -> tuple[float, float] | None:
 
 
 def _overlap(run: Pending, side: Pending) -> bool:
-    spans = _span(run), _span(side)
-    if spans[0] is None or spans[1] is None or len(run.by_run) != 1:
+    own, other = _span(run), _span(side)
+    if own is None or other is None or len(run.by_run) != 1:
         return False
-    (low, high), (first, last) = spans
-    return low <= last and first <= high
+    return own[0] <= other[1] and other[0] <= own[1]
 
 
 def _attach(run: Pending, side: Pending) -> None:

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-from scipy.ndimage import median_filter  # type: ignore[import-untyped]
+from scipy.ndimage import median_filter
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -78,7 +78,7 @@ def long_noise(values: FloatArray, block: int) -> float:
         return noise(values)
     means = values[: len(values) // block * block].reshape(-1, block).mean(axis=1)
     calm = float(np.quantile(np.abs(np.diff(means)), 0.25))
-    return max(noise(values), calm / (QUARTILE * np.sqrt(2.0)) * float(np.sqrt(block)))
+    return max(noise(values), float(calm / (QUARTILE * np.sqrt(2.0)) * np.sqrt(block)))
 
 
 def running_median(values: FloatArray, width: int) -> FloatArray:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
+from plotly.offline import get_plotlyjs
 
 from loganalyze.model import Finding, Segment
 from loganalyze.report.curves import Chart, Curve

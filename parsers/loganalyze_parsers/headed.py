@@ -81,7 +81,10 @@ class HeadedReader:
         row = _ROW.match(line.text)
         if row is not None and self._takes(row):
             return self._row(line, row)
-        return self._close() if self._values else self._given_up()
+        if self._values:
+            return self._close()
+        self._first = None
+        return None
 
     def _takes(self, row: re.Match[str]) -> bool:
         inside = self._first is not None and len(self._values) < _MAX_ROWS
@@ -96,9 +99,6 @@ class HeadedReader:
             self._values[name] = value * factor
         self._end = line.ref.offset + line.ref.length
         return Taken(ignored="row of a record")
-
-    def _given_up(self) -> None:
-        self._first = None
 
     def _close(self) -> Taken:
         taken = Taken()

@@ -118,8 +118,9 @@ def mended(values: dict[str, float]) -> dict[str, float]:
         del values["loss_scale"]
     rate, batch = values.get("samples_per_s"), values.get("global_batch_size")
     seconds = values.get("step_time_s")
-    known = rate and batch and seconds and math.isfinite(rate) and rate > 0
-    if known and 300 < (batch / seconds) / rate < 3000:
+    if not (rate and batch and seconds and math.isfinite(rate) and rate > 0):
+        return values
+    if 300 < (batch / seconds) / rate < 3000:
         values["samples_per_s"] = rate * 1000
     return values
 
