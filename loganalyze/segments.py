@@ -49,7 +49,7 @@ def cut_segments(readings: pl.DataFrame, loads: pl.DataFrame, main: BoolArray) -
     ranks = readings["rank"].fill_null(-1).to_numpy()
     steps = readings["step"].fill_null(-1).to_numpy().astype(np.int64)
     borders = _borders(readings, loads)
-    for rank in np.unique(ranks[main]):
+    for rank in distinct(ranks[main]):
         rows = np.flatnonzero((ranks == rank) & main)
         part, mixed = _cut_stream(steps[rows], borders[rows])
         labels[rows] = part
@@ -62,6 +62,18 @@ def cut_segments(readings: pl.DataFrame, loads: pl.DataFrame, main: BoolArray) -
     return Cut(labels, segments)
 
 
+def distinct(values: IntArray) -> IntArray:
+    """The different values, growing; most inputs are sorted already.
+
+    >>> distinct(np.array([3, 3, 4, 4])).tolist(), distinct(np.array([4, 3, 4])).tolist()
+    ([3, 4], [3, 4])
+    """
+    if bool((np.diff(values) < 0).any()):
+        values = np.sort(values)
+    different: IntArray = values[np.diff(values, prepend=values[:1] - 1) != 0]
+    return different
+
+
 def _leader(ranks: IntArray, main: BoolArray) -> IntArray:
     """Rows of the rank with the most records (the lowest of equals)."""
     names, counts = np.unique(ranks[main], return_counts=True)
@@ -71,7 +83,7 @@ def _leader(ranks: IntArray, main: BoolArray) -> IntArray:
 def _followed(labels: IntArray, sources: IntArray) -> IntArray:
     """Rows without a label get the one before them in the same input, else the one after."""
     filled = labels.copy()
-    for source in np.unique(sources):
+    for source in distinct(sources):
         rows = np.flatnonzero(sources == source)
         known = np.flatnonzero(labels[rows] >= 0)
         if not len(known):
@@ -115,7 +127,7 @@ def _interleaved(steps: IntArray) -> IntArray | None:
     A row goes to the stream whose last step it follows most closely, and to a new one if it
     follows none within a few logging intervals.
     """
-    reach = _REACH * int(np.median(np.diff(np.unique(steps))))
+    reach = _REACH * int(np.median(np.diff(distinct(steps))))
     last: list[int] = []
     labels = np.empty(len(steps), dtype=np.int64)
     for row, step in enumerate(steps.tolist()):
@@ -158,7 +170,7 @@ def _describe(
                 index=index,
                 first=int(own.min()),
                 last=int(own.max()),
-                count=len(np.unique(own)),
+                count=len(distinct(own)),
                 relation=relation,
                 superseded_steps=_superseded(relation, own, steps[labels == index - 1]),
                 reason=reason,
@@ -178,7 +190,7 @@ def _relation(
     step = loaded.get(index)
     if step is not None and step > 0:
         return "resume", f"a checkpoint of step {step} was loaded"
-    gaps = np.diff(np.unique(own))
+    gaps = np.diff(distinct(own))
     interval = int(np.median(gaps)) if len(gaps) else 1
     if first <= max(1, interval):
         return "fresh", f"steps begin again at {first} and no checkpoint was loaded"
@@ -190,4 +202,4 @@ def _relation(
 def _superseded(relation: Relation, own: IntArray, before: IntArray) -> int:
     if relation != "resume":
         return 0
-    return int(np.sum(np.unique(before) >= own.min()))
+    return int(np.sum(distinct(before) >= own.min()))

@@ -10,6 +10,7 @@ import gzip
 import lzma
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
@@ -18,20 +19,28 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from loganalyze_parsers.unpack import Unpacked
+
 BLOCK_BYTES = 16 * 1024 * 1024  # polars is fastest between 8 and 16 MiB
+_SCAN_BYTES = 256 * 1024  # a piece that stays in the cache
 #: A line longer than this is cut: no trainer prints such a line, and one would fill the memory.
 MAX_LINE_BYTES = 64 * 1024 * 1024
 
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bz2"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Block:
     """Whole lines: `data` starts at byte `offset` with line `first_line` (from 1)."""
 
     data: bytes
     offset: int
     first_line: int
+
+    @cached_property
+    def bounds(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Start and end (without the LF) of every line."""
+        return line_bounds(self.data)
 
 
 def compression(head: bytes) -> str:
@@ -40,25 +49,32 @@ def compression(head: bytes) -> str:
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """The decompressed bytes of a file, as a stream."""
+    """The decompressed bytes of a file, as a stream that can only be read on.
+
+    Raises OSError, and so does reading where a compressed input is damaged or unpacks too far.
+    """
     with path.open("rb") as raw:
         kind = compression(raw.read(6))
+    if not kind:
+        return path.open("rb")
+    unpacked: Any = Unpacked(_decompressor(path, kind), path.stat().st_size)
+    return unpacked  # type: ignore[no-any-return]
+
+
+def _decompressor(path: Path, kind: str) -> Any:
     if kind == "gzip":
         return gzip.open(path, "rb")
     if kind == "xz":
         return lzma.open(path, "rb")
     if kind == "bz2":
         return bz2.open(path, "rb")
-    if kind == "zstd":
-        stream: Any = pa.CompressedInputStream(pa.OSFile(str(path), "rb"), "zstd")
-        return stream  # type: ignore[no-any-return]
-    return path.open("rb")
+    return pa.CompressedInputStream(pa.OSFile(str(path), "rb"), "zstd")
 
 
 def read_blocks(stream: IO[bytes] | BufferedReader, size: int = BLOCK_BYTES) -> Iterator[Block]:
     """Blocks of whole lines of about `size` bytes; only the last may lack its newline.
 
-    Raises OSError, EOFError or lzma.LZMAError where the input breaks; what came before is yielded.
+    Raises OSError where the input breaks; what came before is yielded.
     """
     rest = b""
     offset, line = 0, 1
@@ -72,16 +88,22 @@ def read_blocks(stream: IO[bytes] | BufferedReader, size: int = BLOCK_BYTES) -> 
             continue
         data = rest + (chunk[:cut] if cut else chunk)
         rest = chunk[cut:] if cut else b""
-        yield Block(data, offset, line)
+        block = Block(data, offset, line)
+        line += len(block.bounds[0])
+        yield block
         offset += len(data)
-        line += data.count(b"\n")
     if rest:
         yield Block(rest, offset, line)
 
 
 def line_bounds(data: bytes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Start and end (without the LF) of every line; a last line may lack its LF."""
-    breaks = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == 10)
+    view = np.frombuffer(data, dtype=np.uint8)
+    parts = [
+        np.flatnonzero(view[first : first + _SCAN_BYTES] == 10) + first
+        for first in range(0, len(view), _SCAN_BYTES)
+    ]
+    breaks = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
     if data and not data.endswith(b"\n"):
         breaks = np.append(breaks, len(data))
     starts = np.concatenate(([0], breaks[:-1] + 1)) if len(breaks) else breaks

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from loganalyze_parsers.blocks import Block, line_bounds
+from loganalyze_parsers.blocks import Block
 from loganalyze_parsers.frames import KEY_SCHEMA
 
 #: A number as every bulk way takes it: no NaN, no thousands commas (those go the slow way).
@@ -32,7 +32,7 @@ def lines_of(block: Block) -> Lines | None:
         block.data.decode()
     except UnicodeDecodeError:
         return None
-    starts, ends = line_bounds(block.data)
+    starts, ends = block.bounds
     offsets = np.append(starts, len(block.data)).astype(np.int64)
     array = pa.LargeStringArray.from_buffers(
         len(starts), pa.py_buffer(offsets.tobytes()), pa.py_buffer(block.data)

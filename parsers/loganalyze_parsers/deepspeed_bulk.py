@@ -44,6 +44,8 @@ class DeepSpeedBulk:
 
     def __call__(self, block: Block, source: int, ranks_per_node: int) -> pl.DataFrame | None:
         """The frame of all lines taken, or None from some block on."""
+        if self._step < 0 and b"skipped=" not in block.data:
+            self._on = False  # another sort of log: not worth a look at every line
         lines = lines_of(block) if self._on else None
         frames = None if lines is None else self._frames(lines, source)
         self._on = frames is not None

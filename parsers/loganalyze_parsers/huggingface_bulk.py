@@ -50,6 +50,8 @@ class HuggingFaceBulk:
 
     def __call__(self, block: Block, source: int, ranks_per_node: int) -> pl.DataFrame | None:
         """The frame of all training rows of the block, or None from some block on."""
+        if not self._rows and _MARK.encode() not in block.data:
+            self._on = False  # another sort of log: not worth a look at every line
         lines = lines_of(block) if self._on else None
         frame = None if lines is None else self._frame(lines, source)
         self._on = frame is not None

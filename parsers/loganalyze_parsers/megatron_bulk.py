@@ -11,20 +11,31 @@ import re
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
-from loganalyze_parsers.blocks import Block, line_bounds
+from loganalyze_parsers.blocks import Block
+from loganalyze_parsers.digits import Bools, Bytes, Ints
 from loganalyze_parsers.frames import KEY_SCHEMA
+from loganalyze_parsers.layout_rows import Rows
 from loganalyze_parsers.megatron_fields import named_field
 from loganalyze_parsers.megatron_training import START
 from loganalyze_parsers.prefixes import peel
-from loganalyze_parsers.templates import Bytes, Floats, Found, Ints, LayoutReader, Lesson, Slot
-from loganalyze_parsers.templates import simple_number as simple
+from loganalyze_parsers.templates import (
+    PADDING,
+    Floats,
+    LayoutReader,
+    Lesson,
+    Slot,
+    simple_number,
+)
 
 _TIME = re.compile(r"\[(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d(?:\.\d{1,6})?)\]")
 _TIME_NAMES = ("year", "month", "day", "hour", "minute", "second")
 _MARK = re.compile(rb"iteration +\d")
 _TIME_PREFIX = "time/"
+Keys = dict[str, npt.NDArray[np.int32] | npt.NDArray[np.int64]]
 
 
 class MegatronBulk:
@@ -33,19 +44,25 @@ class MegatronBulk:
     def __init__(self) -> None:
         """Nothing learnt yet."""
         self._ranks_per_node = 1
-        self._layouts = LayoutReader(self._teach)
+        self._layouts = LayoutReader(_has_one_mark, self._teach)
 
     def __call__(self, block: Block, source: int, ranks_per_node: int) -> pl.DataFrame | None:
         """The frame of all lines read (each `line` once), in order of their offsets."""
         self._ranks_per_node = ranks_per_node
-        data = np.frombuffer(block.data + bytes(16), dtype=np.uint8)
-        starts, ends = line_bounds(block.data)
+        data = np.frombuffer(block.data + bytes(PADDING), dtype=np.uint8)
+        starts, ends = block.bounds
         ends = _without_returns(data, starts, ends)
-        found = self._layouts.read(data, starts, ends, _candidates(block.data, starts))
+        found = self._layouts.read(data, starts, ends)
         if not found:
             return None
-        frames = [_frame(one, starts, ends, block, source) for one in found]
-        return pl.concat(frames, how="diagonal").sort("offset")
+        rows = Rows(found)
+        keys: Keys = {
+            "source": np.full(len(rows.lines), source, dtype=np.int32),
+            "line": rows.lines + block.first_line,
+            "offset": starts[rows.lines] + block.offset,
+            "length": (ends - starts)[rows.lines],
+        }
+        return _frame(rows, keys)
 
     def _teach(self, raw: bytes) -> Lesson | None:
         if not raw.isascii() or b"\x1b" in raw or b"\r" in raw:
@@ -57,7 +74,7 @@ class MegatronBulk:
         slots = [*_time_slots(text[: match.start()]), _step_slot(match)]
         slots.extend(_field_slots(text, match))
         names = [slot.name for slot in slots]
-        plain = all(simple(slot.text) for slot in slots) and len(set(names)) == len(names)
+        plain = all(simple_number(slot.text) for slot in slots) and len(set(names)) == len(names)
         if not plain or "loss" not in names or "iteration" in text[match.end() :].split("|")[-1]:
             return None
         rank = peel(text).global_rank(self._ranks_per_node)
@@ -67,14 +84,13 @@ class MegatronBulk:
 def _without_returns(data: Bytes, starts: Ints, ends: Ints) -> Ints:
     """Ends of lines before a final carriage return."""
     last = data[np.maximum(ends - 1, 0)] == 13
-    return ends - ((ends > starts) & last)
+    before: Ints = ends - ((ends > starts) & last)
+    return before
 
 
-def _candidates(text: bytes, starts: Ints) -> Ints:
-    """Lines with exactly one `iteration N`."""
-    places = np.fromiter((m.start() for m in _MARK.finditer(text)), dtype=np.int64)
-    lines, counts = np.unique(np.searchsorted(starts, places, side="right") - 1, return_counts=True)
-    return lines[counts == 1].astype(np.int64)
+def _has_one_mark(line: bytes) -> bool:
+    """Whether exactly one `iteration N` stands on a line."""
+    return b"iteration" in line and len(_MARK.findall(line)) == 1
 
 
 def _time_slots(prefix: str) -> Iterator[Slot]:
@@ -107,26 +123,27 @@ def _slot(text: str, begin: int, end: int) -> Iterator[Slot]:
     yield Slot(name, factor, start, number if colon else "")
 
 
-def _frame(found: Found, starts: Ints, ends: Ints, block: Block, source: int) -> pl.DataFrame:
-    columns: dict[str, object] = {
-        "source": np.full(len(found.lines), source, dtype=np.int32),
-        "line": found.lines + block.first_line,
-        "offset": starts[found.lines] + block.offset,
-        "length": (ends - starts)[found.lines],
+def _frame(rows: Rows, keys: Keys) -> pl.DataFrame:
+    names = [name for name in rows.names if name != "step" and not name.startswith(_TIME_PREFIX)]
+    years = rows.held(_TIME_PREFIX + "year")
+    times = {name: rows.column(_TIME_PREFIX + name) for name in _TIME_NAMES} if years.any() else {}
+    columns: dict[str, pl.Series | pl.Expr] = {
+        "step": pl.Series(rows.column("step").astype(np.int64)),
+        "rank": rows.constant("rank"),
+        "wall_s": _series(_wall_s(times), years) if times else pl.lit(None),
+        **{name: pl.Series(values) for name, values in keys.items()},
     }
-    values = {slot.name: found.values[:, k] for k, slot in enumerate(found.lesson.slots)}
-    columns["step"] = values.pop("step").astype(np.int64)
-    times = {name: values.pop(_TIME_PREFIX + name, None) for name in _TIME_NAMES}
-    columns["wall_s"] = None if times["year"] is None else _wall_s(times)  # type: ignore[arg-type]
-    columns["rank"] = found.lesson.constants["rank"]
-    columns.update(values)
-    frame = pl.DataFrame({k: v for k, v in columns.items() if isinstance(v, np.ndarray)})
-    constants = [pl.lit(columns[name]).alias(name) for name in ("rank", "wall_s")
-                 if not isinstance(columns[name], np.ndarray)]  # fmt: skip
-    frame = frame.with_columns(constants).with_columns(
-        pl.col(name).cast(kind) for name, kind in KEY_SCHEMA.items()
-    )
-    return _mended(frame.select(*KEY_SCHEMA, *values))
+    columns.update((name, _series(rows.column(name), rows.held(name))) for name in names)
+    frame = pl.select([columns[name].alias(name) for name in (*KEY_SCHEMA, *names)])
+    wrong = [name for name, kind in KEY_SCHEMA.items() if frame.schema[name] != kind]
+    return _mended(frame.with_columns(pl.col(name).cast(KEY_SCHEMA[name]) for name in wrong))
+
+
+def _series(values: Floats, held: Bools) -> pl.Series:
+    """Values, null where they are not held."""
+    if held.all():
+        return pl.Series(values)
+    return pl.Series(pa.array(values, mask=~held))
 
 
 def _mended(frame: pl.DataFrame) -> pl.DataFrame:
@@ -152,4 +169,5 @@ def _wall_s(times: dict[str, Floats]) -> Floats:
     of_year = of_year + times["day"].astype(np.int64) - 1
     days = era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
     whole = days * 86400 + times["hour"].astype(np.int64) * 3600
-    return (whole + times["minute"].astype(np.int64) * 60) + times["second"]
+    seconds: Floats = (whole + times["minute"].astype(np.int64) * 60) + times["second"]
+    return seconds

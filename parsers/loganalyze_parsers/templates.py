@@ -1,29 +1,38 @@
-"""Reads lines of one layout all at once: their digits times a matrix of powers of ten.
+"""Reads lines of one layout all at once: columns of bytes instead of one line after the other.
 
 Trainers print millions of lines that differ in nothing but digits. Lines of equal length are laid
-under each other as a byte matrix; a template, learnt from one of them, says which columns must
-equal its own bytes and which are digits of which field. The digit columns as a matrix, times the
-place values, give every field's integer mantissa; one division by a power of ten gives the number
-that float() would give, to the last bit, because mantissas stay below 2**53 and powers at or below
-10**22 (both exact in a double).
+under each other as a byte matrix; a layout, learnt from one of them, says which bytes must be
+equal to its own and which are digits of which number. The digits give every number's mantissa as
+an integer; one division or multiplication by a power of ten gives the number that float() would
+give, to the last bit, because mantissas stay below 2**53 and powers at or below 10**22 (both
+exact in a double).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-Bytes = npt.NDArray[np.uint8]
-Words = npt.NDArray[np.uint64]
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
+from loganalyze_parsers.digits import (
+    WORD,
+    Bools,
+    Bytes,
+    Ints,
+    Piece,
+    Pieces,
+    Words,
+    cut,
+    pieces_of,
+    read_pieces,
+)
 
-_SIMPLE = re.compile(r"(\d+)(?:\.(\d+))?(?:[eE]([+-])(\d\d))?")
+Floats = npt.NDArray[np.float64]
+
+_SIMPLE = re.compile(r"(\d+(?:\.\d+)?)(?:[eE]([+-])(\d\d))?")
 _MAX_DIGITS = 15
 _MAX_POWER = 22
 _POWERS: Floats = np.array([float(10**k) for k in range(_MAX_POWER + 1)])
@@ -31,11 +40,15 @@ _POWERS: Floats = np.array([float(10**k) for k in range(_MAX_POWER + 1)])
 _MAX_LAYOUTS = 200
 #: Lines in a row that teach nothing before a length is given up.
 _MAX_FAILURES = 20
+#: Rows read at once: their words and numbers stay in a core's own cache.
+_ROWS = 2048
+#: Words that are compared before whole rows are, where a length has several layouts.
+_PROBES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One number in a layout. span: its columns [start, end) in the line."""
+    """One number in a layout, from column `start` on."""
 
     name: str
     factor: float
@@ -53,25 +66,31 @@ class Lesson:
 
 @dataclass(frozen=True, slots=True)
 class Exponents:
-    """Columns of the exponents of some fields: sign, tens, units; and the fields' indices."""
+    """Exponents of some fields: the fields' indices, and the columns of the signs."""
 
     fields: Ints
     signs: Ints
-    tens: Ints
-    units: Ints
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A lesson in the form that reads many lines."""
+    """A lesson in the form that reads many lines.
+
+    pieces: the last piece of each field, then pieces before those (`more`: index, field and
+    place value), then one for each exponent.
+    """
 
     lesson: Lesson
+    width: int  # bytes of a row: the line and a word more
     expected: Words  # the constant bytes, packed in words
     mask: Words  # which bits of them must be equal
-    digits: Ints  # columns that must be digits
-    places: Floats  # (digits, fields): place value of each digit column in its field
-    decimals: Ints  # (fields,) digits behind the point
+    probes: tuple[int, ...]
+    pieces: Pieces
+    more: tuple[tuple[int, int, int], ...]
+    scale: Floats  # (fields, 1) power of ten of the digits behind the point
+    decimals: Ints  # (fields,) number of those digits
     exponents: Exponents
+    factors: Floats | None  # (fields, 1); None if all are 1
 
 
 def simple_number(text: str) -> bool:
@@ -81,100 +100,122 @@ def simple_number(text: str) -> bool:
     [True, True, False, False, False]
     """
     match = _SIMPLE.fullmatch(text)
-    return match is not None and len(match[1]) + len(match[2] or "") <= _MAX_DIGITS
+    return match is not None and len(match[1].replace(".", "")) <= _MAX_DIGITS
 
 
 def layout_of(line: bytes, lesson: Lesson) -> Layout:
     """The layout that a teaching line and its lesson describe."""
-    constant = np.ones(len(line), dtype=bool)
-    digits: list[int] = []
-    entries: list[tuple[int, int, float]] = []  # digit index, field, place value
-    decimals: list[int] = []
+    constant = np.full(len(line), 255, dtype=np.uint8)
+    last: list[Piece] = []
+    before: list[tuple[Piece, int, int]] = []
     exponents: list[tuple[int, int]] = []  # field, column of the sign
+    decimals: list[int] = []
     for index, slot in enumerate(lesson.slots):
         match = _SIMPLE.fullmatch(slot.text)
         assert match is not None
-        mantissa = (match[1] or "") + (match[2] or "")
-        columns = [slot.start + k for k, c in enumerate(slot.text[: match.end(2) if match[2]
-                   else match.end(1)]) if c != "."]  # fmt: skip
-        for place, column in enumerate(columns):
-            entries.append((len(digits), index, float(10 ** (len(mantissa) - 1 - place))))
-            digits.append(column)
-        decimals.append(len(match[2] or ""))
-        if match[3]:
-            exponents.append((index, slot.start + match.start(3)))
-            constant[slot.start + match.start(3) : slot.start + match.end(4)] = False
-    constant[digits] = False
-    places = np.zeros((len(digits), len(lesson.slots)))
-    for row, index, value in entries:
-        places[row, index] = value
+        place = 1
+        for number, piece in enumerate(reversed(cut(slot.start, match[1]))):
+            if number:
+                before.append((piece, index, place))
+            else:
+                last.append(piece)
+            place *= 10**piece.digits
+        varying = [slot.start + k for k, c in enumerate(match[1]) if c != "."]
+        decimals.append(len(match[1].partition(".")[2]))
+        if match[2]:
+            sign = slot.start + match.start(2)
+            exponents.append((index, sign))
+            varying += [sign, sign + 1, sign + 2]
+        constant[varying] = 0
+    mask = _words(constant)
+    factors = np.array([slot.factor for slot in lesson.slots]).reshape(-1, 1)
+    ends = [Piece(sign + 1, "00") for _, sign in exponents]
     return Layout(
         lesson=lesson,
-        expected=_words(np.frombuffer(line, dtype=np.uint8)),
-        mask=_words(np.where(constant, 255, 0).astype(np.uint8)),
-        digits=np.array(digits, dtype=np.int64),
-        places=places,
+        width=row_width(len(line)),
+        expected=_words(np.frombuffer(line, dtype=np.uint8)) & mask,
+        mask=mask,
+        probes=_probes(mask),
+        pieces=pieces_of([*last, *(piece for piece, _, _ in before), *ends]),
+        more=tuple((len(last) + k, index, place) for k, (_, index, place) in enumerate(before)),
+        scale=_POWERS[decimals].reshape(-1, 1),
         decimals=np.array(decimals, dtype=np.int64),
-        exponents=_exponents(exponents),
+        exponents=Exponents(*(np.array([e[k] for e in exponents], dtype=np.int64) for k in (0, 1))),
+        factors=None if bool((factors == 1.0).all()) else factors,
     )
 
 
-def _exponents(found: Sequence[tuple[int, int]]) -> Exponents:
-    fields = np.array([index for index, _ in found], dtype=np.int64)
-    signs = np.array([column for _, column in found], dtype=np.int64)
-    return Exponents(fields, signs, signs + 1, signs + 2)
+def row_width(length: int) -> int:
+    """Bytes of a row for lines of that length: whole words, and a word beyond the last digit."""
+    return -(-length // WORD) * WORD + WORD
 
 
 def _words(row: Bytes) -> Words:
-    padded = np.zeros(-(-len(row) // 8) * 8, dtype=np.uint8)
+    padded = np.zeros(row_width(len(row)), dtype=np.uint8)
     padded[: len(row)] = row
     return padded.view(np.uint64)
 
 
+def _probes(mask: Words) -> tuple[int, ...]:
+    """Words, evenly spread, that hold constant bytes."""
+    held = np.flatnonzero(mask)
+    chosen = held[np.linspace(0, len(held) - 1, _PROBES).astype(np.int64)] if len(held) else held
+    return tuple(sorted(set(chosen.tolist())))
+
+
 def read_rows(rows: Bytes, layout: Layout) -> tuple[Bools, Floats]:
-    """Which rows have the layout, and the numbers of those that have: (rows, fields).
+    """Which rows have the layout, and the numbers of those that have: (fields, rows).
 
-    rows: (n, width) bytes, width a multiple of 8.
+    rows: (n, layout.width) contiguous bytes.
     """
-    fits = ~((rows.view(np.uint64) ^ layout.expected) & layout.mask).any(axis=1)
-    chosen = rows[fits]
-    digits = chosen[:, layout.digits] - np.uint8(48)
-    fine = (digits <= 9).all(axis=1)
-    values, powers_fine = _scaled(digits.astype(np.float64) @ layout.places, chosen, layout)
+    words = rows.view(np.uint64) & layout.mask
+    words ^= layout.expected
+    fits: Bools = np.bitwise_or.reduce(words, axis=1) == 0
+    if not fits.any():
+        return fits, np.empty((len(layout.decimals), 0))
+    if not fits.all():
+        rows = rows[fits]
+    integers, fine = read_pieces(rows, layout.pieces)
+    values, powers_fine = _scaled(integers, rows, layout)
     fine &= powers_fine
-    fits[np.flatnonzero(fits)[~fine]] = False
-    factors = np.array([slot.factor for slot in layout.lesson.slots])
-    return fits, values[fine] * factors
+    if not fine.all():
+        fits[np.flatnonzero(fits)[~fine]] = False
+        values = values[:, fine]
+    return fits, values
 
 
-def _scaled(mantissas: Floats, rows: Bytes, layout: Layout) -> tuple[Floats, Bools]:
-    """Mantissas brought to their power of ten, and which rows had a readable exponent."""
-    values = mantissas / _POWERS[layout.decimals]
-    at = layout.exponents
+def _scaled(integers: Ints, rows: Bytes, layout: Layout) -> tuple[Floats, Bools]:
+    """Numbers of the fields, and which rows had readable exponents."""
+    mantissas = integers[: len(layout.decimals)]
+    for index, number, place in layout.more:
+        mantissas[number] += integers[index] * place
+    values = mantissas / layout.scale
     fine = np.ones(len(rows), dtype=bool)
-    if not len(at.fields):
-        return values, fine
-    signs = rows[:, at.signs]
-    tens, units = rows[:, at.tens].astype(np.int64) - 48, rows[:, at.units].astype(np.int64) - 48
-    negative = signs == ord("-")
-    readable = (negative | (signs == ord("+"))) & (tens >= 0) & (tens <= 9)
-    readable &= (units >= 0) & (units <= 9)
-    power = np.where(negative, -1, 1) * (tens * 10 + units) - layout.decimals[at.fields]
-    readable &= np.abs(power) <= _MAX_POWER
-    power = np.clip(power, -_MAX_POWER, _MAX_POWER)
-    base = mantissas[:, at.fields]
-    values[:, at.fields] = np.where(
-        power < 0, base / _POWERS[np.maximum(-power, 0)], base * _POWERS[np.maximum(power, 0)]
-    )
-    return values, readable.all(axis=1)
+    at = layout.exponents
+    if len(at.fields):
+        base = mantissas[at.fields].astype(np.float64)
+        signs = rows[:, at.signs].T
+        negative = signs == ord("-")
+        size = integers[len(integers) - len(at.fields) :]
+        power = np.where(negative, -size, size) - layout.decimals[at.fields].reshape(-1, 1)
+        readable = (negative | (signs == ord("+"))) & (np.abs(power) <= _MAX_POWER)
+        fine = readable.all(axis=0)
+        down = base / _POWERS[np.clip(-power, 0, _MAX_POWER)]
+        if bool((power > 0).any()):
+            up = base * _POWERS[np.clip(power, 0, _MAX_POWER)]
+            down = np.where(power > 0, up, down)
+        values[at.fields] = down
+    if layout.factors is not None:
+        values *= layout.factors
+    return values, fine
 
 
 Teacher = Callable[[bytes], Lesson | None]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Found:
-    """Lines that one layout read: their indices, and the values (lines, fields)."""
+    """Lines that one layout read: their indices, growing, and the values (fields, lines)."""
 
     lesson: Lesson
     lines: Ints
@@ -184,57 +225,93 @@ class Found:
 class LayoutReader:
     """Keeps the layouts learnt so far, by length of line, and reads blocks with them."""
 
-    def __init__(self, teacher: Teacher) -> None:
-        """teacher: what one line says of its layout; None if it must go the slow way."""
+    def __init__(self, may_teach: Callable[[bytes], bool], teacher: Teacher) -> None:
+        """may_teach: a quick look at a line; teacher: its layout, None if it must go slowly."""
+        self._may_teach = may_teach
         self._teacher = teacher
         self._layouts: dict[int, list[Layout]] = {}
 
-    def read(self, data: Bytes, starts: Ints, ends: Ints, candidates: Ints) -> list[Found]:
-        """Read the candidate lines (indices into starts, ends) of a block that have a layout.
+    def read(self, data: Bytes, starts: Ints, ends: Ints) -> list[Found]:
+        """Read those lines of a block that have a layout.
 
-        data: the block's bytes, with at least 8 bytes of padding behind the last line.
+        data: the block's bytes, with at least PADDING bytes behind the last line.
         """
+        lengths = ends - starts
+        order = np.argsort(lengths.astype(np.uint16), kind="stable")
+        order = order[(lengths[order] > 0) & (lengths[order] < MAX_LENGTH)]
+        borders = np.flatnonzero(np.diff(lengths[order])) + 1
         found: list[Found] = []
-        lengths = (ends - starts)[candidates]
-        for length in np.unique(lengths).tolist():
-            if length > 0:
-                lines = candidates[lengths == length]
-                found.extend(self._one_length(data, starts, lines, int(length)))
+        for lines in np.split(order, borders):
+            if len(lines):
+                found.extend(self._one_length(data, starts, lines, int(lengths[lines[0]])))
         return found
 
     def _one_length(self, data: Bytes, starts: Ints, lines: Ints, length: int) -> list[Found]:
-        width = -(-length // 8) * 8
-        windows = np.ndarray((len(data) - width + 1,), dtype=f"V{width}", buffer=data, strides=(1,))
-        rows = windows[starts[lines]].view(np.uint8).reshape(len(lines), width)
         layouts = self._layouts.setdefault(length, [])
         found: list[Found] = []
         for layout in layouts:
-            lines, rows = self._apply(layout, lines, rows, found)
+            lines = _apply(layout, data, starts, lines, found, probe=len(layouts) > 1)
         failures = 0
-        while len(lines) and len(layouts) < _MAX_LAYOUTS and failures < _MAX_FAILURES:
-            lesson = self._teacher(rows[0, :length].tobytes())
-            if lesson is None:
-                failures += 1
-                lines, rows = lines[1:], rows[1:]
+        at = 0
+        while at < len(lines) and len(layouts) < _MAX_LAYOUTS and failures < _MAX_FAILURES:
+            start = int(starts[lines[at]])
+            line = data[start : start + length].tobytes()
+            at += 1
+            if not self._may_teach(line):
                 continue
-            layout = layout_of(rows[0, :length].tobytes(), lesson)
-            before = len(lines)
-            lines, rows = self._apply(layout, lines, rows, found)
-            if len(lines) == before:  # the layout does not read its own teacher
-                failures += 1
-                lines, rows = lines[1:], rows[1:]
-            else:
+            failures += 1
+            lesson = self._teacher(line)
+            if lesson is None:
+                continue
+            layout = layout_of(line, lesson)
+            left = _apply(layout, data, starts, lines[at - 1 :], found, probe=bool(layouts))
+            if len(left) < len(lines) - at + 1:  # else it does not read its own teacher
                 layouts.append(layout)
-        layouts.sort(key=lambda one: -sum(len(f.lines) for f in found if f.lesson is one.lesson))
+                lines, at, failures = left, 0, 0
+        counts = {id(one.lesson): len(one.lines) for one in found}
+        layouts.sort(key=lambda one: -counts.get(id(one.lesson), 0))
         return found
 
-    def _apply(
-        self, layout: Layout, lines: Ints, rows: Bytes, found: list[Found]
-    ) -> tuple[Ints, Bytes]:
-        if not len(lines):
-            return lines, rows
-        fits, values = read_rows(rows, layout)
-        if fits.any():
-            found.append(Found(layout.lesson, lines[fits], values))
-            return lines[~fits], rows[~fits]
-        return lines, rows
+
+#: Lines from this length on are left to the slow way.
+MAX_LENGTH = 1 << 16
+#: Bytes that a block needs behind its last line.
+PADDING = row_width(MAX_LENGTH)
+
+
+def _apply(
+    layout: Layout, data: Bytes, starts: Ints, lines: Ints, found: list[Found], *, probe: bool
+) -> Ints:
+    """Read the lines that have the layout; returns those that have not."""
+    if not len(lines):
+        return lines
+    likely = _probed(layout, data, starts[lines]) if probe else np.ones(len(lines), dtype=bool)
+    candidates = lines if likely.all() else lines[likely]
+    width = layout.width
+    places = np.ndarray((len(data) - width + 1,), dtype=f"V{width}", buffer=data, strides=(1,))
+    taken: list[Bools] = []
+    values: list[Floats] = []
+    for first in range(0, len(candidates), _ROWS):
+        part = starts[candidates[first : first + _ROWS]]
+        rows = places[part].view(np.uint8).reshape(len(part), width)
+        fits, numbers = read_rows(rows, layout)
+        taken.append(fits)
+        values.append(numbers)
+    if not taken:
+        return lines
+    fits = np.concatenate(taken)
+    if not fits.any():
+        return lines
+    found.append(Found(layout.lesson, candidates[fits], np.concatenate(values, axis=1)))
+    likely[np.flatnonzero(likely)[~fits]] = False
+    return lines[~likely]
+
+
+def _probed(layout: Layout, data: Bytes, starts: Ints) -> Bools:
+    """Which lines agree with a layout in a few words."""
+    words = np.ndarray((len(data) - WORD + 1,), dtype="<u8", buffer=data, strides=(1,))
+    likely = np.ones(len(starts), dtype=bool)
+    for index in layout.probes:
+        word = words[starts + WORD * index] & layout.mask[index]
+        likely &= word == layout.expected[index]
+    return likely

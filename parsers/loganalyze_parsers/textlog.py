@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ import polars as pl
 
 from loganalyze.model import Account, Batch, Event, LineRef, Problem, Reading
 from loganalyze_parsers.api import Dialect, Line, Reader, Taken
-from loganalyze_parsers.blocks import Block, line_bounds, open_bytes, read_blocks
+from loganalyze_parsers.blocks import Block, open_bytes, read_blocks
 from loganalyze_parsers.frames import readings_frame
 from loganalyze_parsers.markers import MarkerIndex
 from loganalyze_parsers.prefixes import clean, peel, ranks_per_node
@@ -55,14 +56,17 @@ class _Tally:
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A block with its lines; what the bulk ways took: dialect (-1: none) and step of a line."""
+    """A block, and what the bulk ways took of it.
+
+    taken: which lines. steps: their steps. last: for each dialect that took some, the last of its
+    lines at or before each line (-1 before the first).
+    """
 
     block: Block
-    starts: npt.NDArray[np.int64]
-    ends: npt.NDArray[np.int64]
     frames: list[pl.DataFrame]
-    dialects: npt.NDArray[np.int64]
+    taken: npt.NDArray[np.bool_]
     steps: npt.NDArray[np.int64]
+    last: dict[int, npt.NDArray[np.int64]]
 
 
 class TextLog:
@@ -84,6 +88,7 @@ class TextLog:
         self._source = source
         self._made: Counter[str] = Counter()
         self._ranks_per_node = 0
+        self._open = 0  # bits of the readers that wait for more
 
     def batches(self, blocks: Iterator[Block]) -> Iterator[Batch]:
         """One batch a block, and a last one for what was open at the end."""
@@ -96,54 +101,69 @@ class TextLog:
         """Bounds of the lines, and the lines that a dialect takes by the column."""
         if not self._ranks_per_node:
             self._ranks_per_node = ranks_per_node(block.data.decode("utf-8", "replace"))
-        starts, ends = line_bounds(block.data)
-        dialects = np.full(len(starts), -1)
-        steps = np.zeros(len(starts), dtype=np.int64)
-        frames: list[pl.DataFrame] = []
+        count = len(block.bounds[0])
+        made = _Prepared(block, [], np.zeros(count, bool), np.zeros(count, np.int64), {})
         for index, bulk in enumerate(self._bulks):
             frame = bulk(block, self._source, self._ranks_per_node) if bulk else None
             if frame is None or not len(frame):
                 continue
-            frames.append(frame)
             at = frame["line"].to_numpy() - block.first_line
-            dialects[at] = index
-            steps[at] = frame["step"].fill_null(-1).to_numpy()
+            last = np.full(count, -1)
+            last[at] = at
+            made.frames.append(frame)
+            made.taken[at] = True
+            made.steps[at] = frame["step"].fill_null(-1).to_numpy()
+            made.last[index] = np.maximum.accumulate(last)
             self._made[self._dialects[index].name] += len(frame)
-        return _Prepared(block, starts, ends, frames, dialects, steps)
+        return made
 
     def _batch(self, prepared: _Prepared) -> Batch:
-        block, starts, ends = prepared.block, prepared.starts, prepared.ends
-        rest = np.flatnonzero(prepared.dialects < 0)
+        block, starts, ends = prepared.block, *prepared.block.bounds
+        rest = np.flatnonzero(~prepared.taken)
         done = len(starts) - len(rest)
         tally = _Tally(lines=done, read=done)
-        lines = [block.data[a:b] for a, b in zip(starts[rest], ends[rest], strict=True)]
+        lines = [
+            block.data[a:b] for a, b in zip(starts[rest].tolist(), ends[rest].tolist(), strict=True)
+        ]
         taken: list[Taken] = []
-        before = -1
+        told = 0  # lines before this one that the readers know to have gone by
         for raw, bits, index, start in zip(
-            lines, self._markers.wanted(lines), rest.tolist(), starts[rest].tolist(), strict=True
+            lines, self._bits(lines), rest.tolist(), starts[rest].tolist(), strict=True
         ):
-            if index > before + 1:
-                self._pass(prepared, index - 1)
-            before = index
+            if bits or self._open:
+                self._pass(prepared, told, index)
+                told = index + 1
             place = (block.offset + start, block.first_line + index)
             taken.extend(self._line(raw, place, bits, tally))
-        if len(starts) > before + 1:
-            self._pass(prepared, len(starts) - 1)
+        self._pass(prepared, told, len(starts))
         return self._gather(taken, prepared.frames, tally.account())
 
-    def _pass(self, prepared: _Prepared, index: int) -> None:
-        """Tell a reader of the last of the lines that went by in bulk."""
-        self._readers[int(prepared.dialects[index])].passed(int(prepared.steps[index]))
+    def _bits(self, lines: list[bytes]) -> list[int]:
+        """For each line the dialects that want to see it; known noise is searched no more."""
+        fresh = [line for line in lines if line not in self._seen_noise]
+        found = iter(self._markers.wanted(fresh))
+        return [0 if line in self._seen_noise else next(found) for line in lines]
 
-    def _line(
-        self, raw: bytes, place: tuple[int, int], bits: int, tally: _Tally
-    ) -> Iterator[Taken]:
+    def _pass(self, prepared: _Prepared, first: int, end: int) -> None:
+        """Tell the readers of the last of the lines in [first, end) that went by in bulk."""
+        for dialect, last_before in prepared.last.items():
+            last = int(last_before[end - 1]) if end else -1
+            if last >= first:
+                self._readers[dialect].passed(int(prepared.steps[last]))
+                self._note_open(dialect)
+
+    def _note_open(self, index: int) -> None:
+        bit = 1 << index
+        self._open = self._open | bit if self._readers[index].open else self._open & ~bit
+
+    def _line(self, raw: bytes, place: tuple[int, int], bits: int, tally: _Tally) -> list[Taken]:
         tally.lines += 1
-        quiet = not bits and not any(reader.open for reader in self._readers)
+        quiet = not bits and not self._open
         if quiet and raw in self._seen_noise:
             rule = self._seen_noise[raw]
             self._count(tally, False, [rule] if rule else [], "" if rule else raw.decode("latin1"))
-            return
+            return []
+        taken: list[Taken] = []
         rules: list[str] = []
         read = False
         unknown = ""
@@ -155,7 +175,7 @@ class TextLog:
             line = self._clean_line(text, ref)
             found = self._offer(line, bits)
             if found:
-                yield from found
+                taken.extend(found)
                 read = read or any(t.readings or t.events for t in found)
                 rules.extend(t.ignored for t in found if t.ignored)
                 continue
@@ -167,6 +187,7 @@ class TextLog:
         if quiet and len(self._seen_noise) < _MAX_SEEN:
             self._seen_noise[raw] = rules[0] if rules and not unknown else None
         self._count(tally, read, rules, unknown)
+        return taken
 
     def _count(self, tally: _Tally, read: bool, rules: list[str], unknown: str) -> None:
         if read:
@@ -185,10 +206,9 @@ class TextLog:
 
     def _offer(self, line: Line, bits: int) -> list[Taken]:
         found: list[Taken] = []
-        for index, reader in enumerate(self._readers):
-            if not (reader.open or bits >> index & 1):
-                continue
-            taken = reader.feed(line)
+        for index in _indices(bits | self._open):
+            taken = self._readers[index].feed(line)
+            self._note_open(index)
             if taken is None:
                 continue
             found.append(taken)
@@ -212,6 +232,12 @@ class TextLog:
             account=account,
             framework=framework,
         )
+
+
+@lru_cache(maxsize=4096)
+def _indices(bits: int) -> tuple[int, ...]:
+    """Which bits are set, from the lowest."""
+    return tuple(index for index in range(bits.bit_length()) if bits >> index & 1)
 
 
 def _pieces(raw: bytes) -> Iterator[tuple[bytes, int]]:
