@@ -52,6 +52,7 @@ _FORM = PairFormat(
     start=re.compile(r"(?!)"), pair=_PAIR, names=_NAMES,
     dropped=frozenset({"step", "global step", "iteration", "iter", "epoch", "batch", "it"}),
 )  # fmt: skip
+_LEVEL = re.compile(r"^(?:DEBUG|INFO|WARNING)\s+")
 _MAX_CHARS = 2000
 
 
@@ -66,7 +67,7 @@ class GenericReader:
 
     def feed(self, line: Line) -> Taken | None:
         """A line with a loss and a step; None for prose, source code and everything else."""
-        text = line.text
+        text = _LEVEL.sub("", line.text)
         counter = _COUNTER.match(text)
         if counter is not None:
             self._counter = int(counter[1])
