@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from loganalyze import config
+from loganalyze.assemble import training_rows
 from loganalyze.model import (
     READING_COLUMNS,
     Cause,
@@ -156,7 +157,11 @@ def views(diagnoses: tuple[Diagnosis, ...]) -> tuple[RunView, ...]:
 
 
 def view(diagnosis: Diagnosis, index: int = 0) -> RunView:
-    """A run with what its readings hold, counted once."""
+    """A run with what its readings hold, counted once.
+
+    step_count: records of training steps over all segments and ranks; steps that were run again
+    count again.
+    """
     frame = diagnosis.run.readings
     known = frame.select("step").drop_nulls()["step"] if "step" in frame.columns else pl.Series([])
     ranks = frame["rank"].drop_nulls().unique().sort().to_list() if "rank" in frame.columns else []
@@ -167,7 +172,7 @@ def view(diagnosis: Diagnosis, index: int = 0) -> RunView:
         ranks=tuple(int(rank) for rank in ranks),
         step_first=_whole(known.min()) if len(known) else None,
         step_last=_whole(known.max()) if len(known) else None,
-        step_count=int(known.n_unique()) if len(known) else 0,
+        step_count=len(training_rows(frame)),
     )
 
 
