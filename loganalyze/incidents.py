@@ -17,7 +17,7 @@ _SAME_KIND_LINES = 50
 #: The same where one of them is only a note: it belongs to a story only right beside it.
 _NOTE_LINES = 10
 #: Kinds that follow from how a run ended; their steps are the steps that were lost.
-_CONSEQUENCES = frozenset({"work_lost", "restart", "checkpoint_incomplete"})
+CONSEQUENCES = frozenset({"work_lost", "restart", "checkpoint_incomplete"})
 #: Kinds that tell about the log or the set-up, not of anything that happened.
 _STANDING = frozenset({"config_audit", "metrics_missing", "unread_input", "data_exhausted"})
 
@@ -90,10 +90,10 @@ def _time(item: Finding) -> tuple[float, int, str]:
 
     What was lost is known only when the run has ended, so such findings stand at their last step.
     """
-    at = item.step_last if item.kind in _CONSEQUENCES else item.step_first
+    at = item.step_last if item.kind in CONSEQUENCES else item.step_first
     step = float("inf") if at is None else float(at)
     early = {"gradient": 0, "loss": 1, "memory": 1}.get(_family(item.kind), 2)
-    early += item.kind in _CONSEQUENCES
+    early += item.kind in CONSEQUENCES
     return (step, early, item.id)
 
 
@@ -119,7 +119,7 @@ def _near(early: Finding, late: Finding, lag: int, interval: int) -> bool:
     if "info" in (early.severity, late.severity):
         lag = min(lag, _NOTE_LINES)
     end = early.step_first if early.step_last is None else early.step_last
-    start = late.step_last if late.kind in _CONSEQUENCES else late.step_first
+    start = late.step_last if late.kind in CONSEQUENCES else late.step_first
     return (start or 0) - end <= max(lag, 1) * interval
 
 
@@ -127,7 +127,7 @@ def _story(run: RunLog, group: list[Finding]) -> Story:
     worst = max(group, key=lambda f: severity_rank(f.severity))
     grave = [f for f in group if f.severity == worst.severity]
     kind = min((f.kind for f in grave), key=_gravity)
-    moving = [f for f in group if f.kind not in _CONSEQUENCES] or group
+    moving = [f for f in group if f.kind not in CONSEQUENCES] or group
     firsts = [f.step_first for f in moving if f.step_first is not None]
     lasts = [f.step_last for f in moving if f.step_last is not None]
     first, last = min(firsts, default=None), max(lasts, default=None)

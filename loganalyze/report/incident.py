@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 from markupsafe import Markup
 
+from loganalyze.incidents import CONSEQUENCES
 from loganalyze.model import CheckState, Evidence, Finding, Incident, LineRef, Threshold
 from loganalyze.report import numbers, story
 from loganalyze.report.curves import Chart
@@ -197,10 +198,10 @@ def _timeline(run: RunView, incident: Incident, quoter: Quoter, prefix: str) -> 
     """Findings and the events around them, by step."""
     start = incident.step_first
     moments = [
-        Moment(step=f.step_first, after=_after(f.step_first, start),
-               clock=numbers.clock(run.wall_s(f.step_first)), severity=f.severity,
-               text=kind_title(f.kind), anchor=f"{prefix}{f.id}", quote=None)
+        Moment(step=at, after=_after(at, start), clock=numbers.clock(run.wall_s(at)),
+               severity=f.severity, text=kind_title(f.kind), anchor=f"{prefix}{f.id}", quote=None)
         for f in run.members(incident)[:MOST_IN_CARD]
+        for at in (f.step_last if f.kind in CONSEQUENCES else f.step_first,)
     ]  # fmt: skip
     moments += _event_moments(run, incident, quoter)
     ordered = sorted(moments, key=lambda m: (m.step is None, m.step or 0, not m.severity))
