@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,8 @@ _KEYS: Mapping[str, pl.DataType] = {
 EVENT_SCHEMA: Mapping[str, pl.DataType] = {
     "kind": pl.String(), **_KEYS, "text": pl.String(), "detail": pl.String(),
 }  # fmt: skip
+#: A step beyond this is none: a double, as trackers use, holds no larger integer.
+MOST_STEP = 2**53
 #: Metrics that some set-ups print as a constant zero because nothing is wired to them.
 _PLACEHOLDER_ZERO = ("grad_norm", "params_norm")
 #: A row with none of these is not a training step's record (validation, memory, timers).
@@ -54,7 +57,7 @@ def assemble(
     readings = _joined(frames)
     found = list(problems)
     readings = _without_placeholders(readings, found)
-    ordered = sorted(events, key=lambda event: (event.ref.source, event.ref.offset))
+    ordered = sorted(map(_bounded, events), key=lambda event: (event.ref.source, event.ref.offset))
     loads = _loads(ordered)
     cut = cut_segments(readings, loads, _is_training(readings))
     readings = readings.with_columns(segment=pl.Series(np.maximum(cut.labels, 0)).cast(pl.Int32))
@@ -75,6 +78,15 @@ def assemble(
         problems=tuple(found),
         sources=tuple(sources),
     )
+
+
+def _bounded(event: Event) -> Event:
+    """The event without a step or rank that no run has."""
+    step = event.step if event.step is None or abs(event.step) <= MOST_STEP else None
+    rank = event.rank if event.rank is None or abs(event.rank) < 2**31 else None
+    if step is event.step and rank is event.rank:
+        return event
+    return replace(event, step=step, rank=rank)
 
 
 def training_rows(readings: pl.DataFrame) -> pl.DataFrame:
@@ -111,10 +123,12 @@ def _joined(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     if not parts:
         return empty_readings()
     joined = pl.concat(parts, how="diagonal")
+    step = pl.col("step").cast(pl.Int64, strict=False)
+    joined = joined.with_columns(step=pl.when(step.is_between(-MOST_STEP, MOST_STEP)).then(step))
     missing = [name for name in _KEYS if name not in joined.columns]
     return joined.with_columns(
         *(pl.lit(None, dtype=_KEYS[name]).alias(name) for name in missing),
-    ).with_columns(pl.col(name).cast(kind) for name, kind in _KEYS.items())
+    ).with_columns(pl.col(name).cast(kind, strict=False) for name, kind in _KEYS.items())
 
 
 def _without_placeholders(readings: pl.DataFrame, problems: list[Problem]) -> pl.DataFrame:

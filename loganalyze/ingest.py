@@ -155,10 +155,13 @@ def _read_file(path: Path, index: int, by_run: dict[str, Parts], progress: Progr
             account = _parse(path, index, parser, by_run, progress) if parser else _no_lines(head)
             sha256 = digest.result()
     except OSError as error:
-        problem = Problem(rule="unreadable", message=f"{path}: {error.strerror or error}")
-        by_run.setdefault("", Parts()).problems.append(problem)
+        by_run.setdefault("", Parts()).problems.append(_unreadable(path, error))
         return _source(path, "", 0, None, Account())
     return _source(path, sha256, head.size, parser, account)
+
+
+def _unreadable(path: Path, error: OSError) -> Problem:
+    return Problem(rule="unreadable", message=f"{path}: {error.strerror or error}")
 
 
 def _parse(
@@ -166,10 +169,13 @@ def _parse(
 ) -> Account:
     rank = rank_of(path)
     accounts: list[Account] = []
-    for batch in parser.parse(path, index):
-        by_run.setdefault(batch.run, Parts()).add(batch, rank)
-        accounts.append(batch.account)
-        progress(BLOCK_BYTES, path.name)
+    try:
+        for batch in parser.parse(path, index):
+            by_run.setdefault(batch.run, Parts()).add(batch, rank)
+            accounts.append(batch.account)
+            progress(BLOCK_BYTES, path.name)
+    except OSError as error:  # what came before stays, with the input that it cites
+        by_run.setdefault("", Parts()).problems.append(_unreadable(path, error))
     return _sum(accounts)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from loganalyze import __version__
 from loganalyze.config import load_thresholds
 from loganalyze.detectors import detect
@@ -45,9 +47,10 @@ def judge(run: RunLog, judging: Judging) -> Diagnosis:
     """Detect and diagnose one run."""
     profile = choose_profile(run)[0] if judging.profile == "auto" else judging.profile
     thresholds = load_thresholds(profile, judging.thresholds, judging.settings)
-    findings, states = detect(run, thresholds)
-    kept = tuple(finding for finding in findings if _counts(finding, judging))
-    return diagnose(run, kept, states, thresholds)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # a log may print 1e308
+        findings, states = detect(run, thresholds)
+        kept = tuple(finding for finding in findings if _counts(finding, judging))
+        return diagnose(run, kept, states, thresholds)
 
 
 def _counts(finding: Finding, judging: Judging) -> bool:

@@ -80,7 +80,7 @@ def _flat(config: Mapping[str, str]) -> dict[str, str]:
 def _parsed(text: str) -> dict[str, str]:
     try:
         value = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return {}
     return {str(k): str(v) for k, v in value.items()} if isinstance(value, dict) else {}
 

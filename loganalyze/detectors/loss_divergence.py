@@ -37,6 +37,10 @@ class Rise:
         return self.end / self.best if self.best > 0 else 1.0
 
 
+#: The rule for short logs looks at every place; a log of so many points is none.
+_MOST_SHORT = 2000
+
+
 def run(context: Context) -> list[Finding]:
     """One finding for each curve that ends well above its best."""
     if context.profile == "rl":
@@ -46,7 +50,7 @@ def run(context: Context) -> list[Finding]:
         long = len(curve.values) - curve.skip >= context.value("loss_divergence.least_points")
         rise = _long_rise(context, curve) if long else None
         severity = _severity(context, rise) if rise is not None else None
-        if not long:
+        if not long and len(curve.values) <= _MOST_SHORT:
             rise = _short_rise(context, curve)
             severity = _short_severity(context, curve, rise) if rise is not None else None
         if rise is not None and severity is not None:

@@ -116,6 +116,7 @@ def _plateau(context: Context, curve: Curve) -> list[Finding]:
         return []
     part = max(2, n // 10)
     begin = max(curve.skip, min(n // 10, int(np.searchsorted(curve.steps, 100))))
+    begin = min(begin, n - part)
     start = min(float(np.median(curve.values[begin : begin + part])), _early_best(curve.values))
     end = float(np.median(curve.values[-part:]))
     noise = mad_sigma(np.diff(curve.values[begin:])) / np.sqrt(2.0)

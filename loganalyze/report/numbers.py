@@ -63,6 +63,8 @@ def size(value: float) -> str:
 
 def duration(seconds: float) -> str:
     """Seconds as ms, s, min, h or d, two units at most."""
+    if not abs(seconds) < 1e12:  # no time that a training takes
+        return f"{seconds:.3g} s"
     if abs(seconds) < 1:
         return f"{seconds * 1000:.3g} ms" if seconds else "0 s"
     if abs(seconds) < 120:

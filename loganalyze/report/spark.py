@@ -55,7 +55,7 @@ def _drawn(steps: np.ndarray, values: FloatArray, columns: int) -> Spark | None:
     finite = values[np.isfinite(values)]
     if not len(finite):
         return None
-    low, high, middle = float(finite.min()), float(finite.max()), float(np.median(finite))
+    low, high, middle = float(finite.min()), float(finite.max()), 2 * float(np.median(finite / 2))
     edges = np.unique(np.linspace(0, len(values), min(columns, len(values)) + 1).astype(int))
     bars = "".join(_bar(values[a:b], low, high, middle) for a, b in pairwise(edges.tolist()))
     return Spark(bars=bars, first=int(steps[0]), last=int(steps[-1]), low=low, high=high)
@@ -67,5 +67,5 @@ def _bar(part: FloatArray, low: float, high: float, middle: float) -> str:
         return "!"
     if high <= low:
         return BARS[0]
-    value = part[np.argmax(np.abs(part - middle))]
-    return BARS[min(7, int(8 * (value - low) / (high - low)))]
+    value = float(part[np.argmax(np.abs(part / 2 - middle / 2))])  # halves never overflow
+    return BARS[min(7, int(8 * (value / 2 - low / 2) / (high / 2 - low / 2)))]

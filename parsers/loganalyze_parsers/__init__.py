@@ -116,10 +116,7 @@ _HEAD_BYTES = 64 * 1024
 def head_of(path: Path) -> Head:
     """The beginning of an input, decompressed. Raises OSError where it cannot be read."""
     with open_bytes(path) as stream:
-        try:
-            data = stream.read(_HEAD_BYTES)
-        except (EOFError, ValueError):
-            data = b""
+        data = stream.read(_HEAD_BYTES)
     return Head(path=path, data=data, size=path.stat().st_size)
 
 

@@ -19,6 +19,19 @@ KEY_SCHEMA: Mapping[str, pl.DataType] = {
 }
 
 
+#: Steps and places beyond this are none: a double, as trackers use, holds no larger integer.
+_MOST_STEP, _MOST_RANK = 2**53, 2**31 - 1
+
+
+def within(value: int | None, most: int) -> int | None:
+    """The value, or None where it is absent or its size is beyond `most`.
+
+    >>> within(12, 2**53), within(10**30, 2**53)
+    (12, None)
+    """
+    return value if value is not None and abs(value) <= most else None
+
+
 def readings_frame(readings: Sequence[Reading]) -> pl.DataFrame | None:
     """One row per reading: the key columns, then a Float64 column per metric that occurs."""
     if not readings:
@@ -27,8 +40,8 @@ def readings_frame(readings: Sequence[Reading]) -> pl.DataFrame | None:
     for reading in readings:
         names.update(dict.fromkeys(reading.values))
     columns: dict[str, list[object]] = {
-        "step": [r.step for r in readings],
-        "rank": [r.rank for r in readings],
+        "step": [within(r.step, _MOST_STEP) for r in readings],
+        "rank": [within(r.rank, _MOST_RANK) for r in readings],
         "wall_s": [r.wall_s for r in readings],
         "source": [r.ref.source for r in readings],
         "line": [r.ref.line for r in readings],

@@ -44,7 +44,7 @@ def parse(path: Path, source: int) -> Iterator[Batch]:
     lines = data.count(b"\n") + (not data.endswith(b"\n"))
     try:
         document: Mapping[str, Any] = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         problem = Problem(rule="bad_json", message=f"{path}: not valid JSON ({error})")
         yield Batch(readings=None, problems=(problem,), account=Account(lines=lines, unknown=lines))
         return

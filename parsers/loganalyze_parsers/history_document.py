@@ -22,6 +22,7 @@ from loganalyze_parsers.history import has_axis, history_batch, knows_any
 from loganalyze_parsers.history_json import put_all
 from loganalyze_parsers.history_rows import Grown
 from loganalyze_parsers.json_spans import count_lines, list_spans
+from loganalyze_parsers.unpack import broken
 
 _COLUMNS = re.compile(rb'\s*\{\s*"[^"]*"\s*:\s*\{\s*"\d+"\s*:')
 _NAME = re.compile(rb'"([^"]*)"\s*:\s*\{\s*"\d+"\s*:')
@@ -49,8 +50,7 @@ def parse(path: Path, source: int) -> Iterator[Batch]:
         with open_bytes(path) as stream:
             data = stream.read()
     except (OSError, EOFError, ValueError) as error:
-        problem = Problem(rule="input_breaks_off", message=f"{path}: {error}")
-        yield Batch(readings=None, problems=(problem,))
+        yield Batch(readings=None, problems=(broken(path, error),))
         return
     text = data.decode("utf-8", "replace")
     if text.lstrip().startswith("["):

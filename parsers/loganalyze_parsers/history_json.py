@@ -20,6 +20,7 @@ from loganalyze_parsers.blocks import line_bounds, open_bytes, read_blocks
 from loganalyze_parsers.history import Table, has_axis, history_batch, knows_any
 from loganalyze_parsers.history_rows import Grown
 from loganalyze_parsers.huggingface_keys import kind_of
+from loganalyze_parsers.unpack import broken
 from loganalyze_parsers.wandb_files import config_beside
 from loganalyze_parsers.wandb_frames import system_frame
 from loganalyze_parsers.wandb_history import flat_numbers
@@ -125,7 +126,7 @@ def _lines(path: Path, made: JsonLines) -> Iterator[tuple[tuple[int, int, int], 
                     place = (block.first_line + at, block.offset + start, end - start)
                     yield place, words, not whole and at == len(starts) - 1
     except (OSError, EOFError, ValueError) as error:
-        made.problems.append(Problem(rule="input_breaks_off", message=f"{path}: {error}"))
+        made.problems.append(broken(path, error))
 
 
 def _object(words: bytes) -> dict[str, object] | None:

@@ -30,6 +30,7 @@ _OPEN = re.compile(
 )
 _NEAR = 200  # characters around a dictionary that tell what it is part of
 _COMMA = re.compile(r"\s*,\s*")
+_GLUED = re.compile(r"""[^\s'"},]|,[^\s'"]""")  # the number goes on, as in 4,5e-05
 #: Other makers put a word and their step before the dictionary.
 _OTHER_MAKER = re.compile(r"(?:perf|rollout|step|iteration)\s+\d+\s*:\s*$", re.IGNORECASE)
 _NESTED = re.compile(r"""(?:['"]\s*:|\[|,)\s*$""")
@@ -98,7 +99,8 @@ def _add(found: list[Found], text: str, run: list[re.Match[str]]) -> None:
     if after.startswith(("[", "{", "(")):
         return
     pairs = {plain_key(match[2]): match[3] for match in run}
-    if not closed and not after and run[-1][3][-1] not in "'\"":
+    torn = not closed and (not after or _GLUED.match(after))
+    if torn and run[-1][3][-1] not in "'\"":
         pairs.pop(plain_key(run[-1][2]))  # the last number may be cut in the middle
     if len(pairs) >= (1 if opened and closed else 2):
         found.append(Found(pairs, run[0].start(), run[-1].end(), opened and closed))

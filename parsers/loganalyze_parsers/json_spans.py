@@ -40,7 +40,7 @@ def list_spans(text: str, start: int) -> Iterator[Span]:
             return
         try:
             value, end = _DECODER.raw_decode(text, at)
-        except ValueError:
+        except (ValueError, RecursionError):
             return
         piece = text[at:end]
         length = len(piece) if piece.isascii() else len(piece.encode())

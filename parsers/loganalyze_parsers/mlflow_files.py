@@ -25,6 +25,7 @@ from loganalyze_parsers.mlflow import EXIT_CODES
 from loganalyze_parsers.numbers import number
 from loganalyze_parsers.tracker_frames import Rows, column, readings_of
 from loganalyze_parsers.tracker_names import framework_of
+from loganalyze_parsers.unpack import broken
 
 _LINE = re.compile(rb"\d{1,14} \S+(?: -?\d+)?(?: \S+ \S+)?\r?\n")
 _STATUS = {"3": "FINISHED", "4": "FAILED", "5": "KILLED"}
@@ -62,7 +63,7 @@ def parse_file(path: Path, source: int) -> Iterator[Batch]:
             for block in read_blocks(stream):
                 yield _block(block, tag, path, source)
     except (OSError, EOFError, ValueError) as error:
-        problems = (Problem(rule="input_breaks_off", message=f"{path}: {error}"),)
+        problems = (broken(path, error),)
     if problems:
         yield Batch(readings=None, problems=problems, framework="mlflow")
 

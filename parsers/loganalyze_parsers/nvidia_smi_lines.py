@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from loganalyze.model import Account, Batch, Event, LineRef, Problem, Reading
+from loganalyze.model import Account, Batch, Event, LineRef, Reading
 from loganalyze_parsers.blocks import open_bytes, read_blocks
 from loganalyze_parsers.frames import readings_frame
+from loganalyze_parsers.unpack import broken
 
 MIB = 1024.0**2
 _SAMPLES = 20
@@ -27,8 +28,7 @@ def parse_lines(
             for block in read_blocks(stream):
                 yield _batch(block.data, block.offset, block.first_line, made, source, framework)
     except (OSError, EOFError) as error:
-        message = f"{path}: the file breaks off ({error}); what came before is used"
-        yield Batch(readings=None, problems=(Problem(rule="input_breaks_off", message=message),))
+        yield Batch(readings=None, problems=(broken(path, error),))
 
 
 def _batch(

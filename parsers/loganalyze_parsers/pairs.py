@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from loganalyze.model import Reading
 from loganalyze_parsers.api import Dialect, Line, Taken
-from loganalyze_parsers.numbers import MAGNITUDE, NUMBER, number
+from loganalyze_parsers.numbers import MAGNITUDE, NUMBER, number, whole
 
 Names = Mapping[str, tuple[str, float]]
 _VALUE = re.compile(rf"(?:np\.float\d+\()?({NUMBER})\)?\s*([KMGBTP](?![A-Za-z]))?(%)?")
@@ -65,8 +65,8 @@ def step_of(match: re.Match[str]) -> int | None:
     found = match.groupdict()
     if not found.get("step"):
         return None
-    step = int(float(found["step"].replace(",", "")))
-    if found.get("epoch") and found.get("total"):
+    step = whole(float(found["step"].replace(",", "")))
+    if step is not None and found.get("epoch") and found.get("total"):
         step += int(found["epoch"]) * int(found["total"])
     return step
 

@@ -95,7 +95,7 @@ def _reading(raw: bytes, ref: LineRef, metric: str, before: Reading | None) -> R
         row = json.loads(raw)
         step, value = whole(float(row["index"])), float(row["data"])
         wall_s = datetime.fromisoformat(row["create_time"]).timestamp()
-    except (ValueError, TypeError, KeyError, OverflowError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
     if step is None:
         return None

@@ -29,6 +29,7 @@ from loganalyze_parsers.csv_table import (
     sniffed_header,
 )
 from loganalyze_parsers.history import Table, has_axis, history_batch, knows_any
+from loganalyze_parsers.unpack import broken
 
 _HEAD_BYTES = 1 << 20
 
@@ -80,9 +81,7 @@ def read_table(path: Path) -> tuple[Header | None, Table]:
         if header is not None:
             blocks.extend(_slim(cells) for cells in read_cells(path, header))
     except (OSError, EOFError, ValueError) as error:
-        problems.append(
-            Problem(rule="input_breaks_off", message=f"{path}: cannot be read on ({error})")
-        )
+        problems.append(broken(path, error))
     if any(cells.torn for cells in blocks):
         problems.append(
             Problem(

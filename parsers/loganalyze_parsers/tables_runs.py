@@ -25,6 +25,7 @@ from loganalyze_parsers.csv_table import Cells, header_of, read_cells, sniffed_h
 from loganalyze_parsers.history import has_axis
 from loganalyze_parsers.tables import not_a_history, read_table
 from loganalyze_parsers.tracker_frames import Rows, readings_of
+from loganalyze_parsers.unpack import broken
 
 _RUNS_TABLE = {"Name", "State", "Created", "Runtime"}
 _NAMES = ("run_name", "Name", "name", "run_id", "run", "experiment", "id")
@@ -63,7 +64,7 @@ def parse(path: Path, source: int) -> Iterator[Batch]:
                     made += 1
                     yield batch
     except (OSError, EOFError, ValueError) as error:
-        problems.append(Problem(rule="input_breaks_off", message=f"{path}: {error}"))
+        problems.append(broken(path, error))
     if made:
         note = Problem(
             rule="no_step_axis",
@@ -121,8 +122,16 @@ def _numbers(cell: str) -> list[float | None]:
         values = json.loads(cell)
     except (ValueError, RecursionError):
         return []
-    plain = [float(v) if isinstance(v, int | float) else None for v in values]
+    plain = [_plain(v) for v in values]
     return plain if any(value is not None for value in plain) else []
+
+
+def _plain(value: object) -> float | None:
+    """A JSON number; None for anything else, and for whole numbers beyond every float."""
+    try:
+        return float(value) if isinstance(value, int | float) else None
+    except OverflowError:
+        return None
 
 
 def _frame(

@@ -24,6 +24,7 @@ from loganalyze_parsers.blocks import Block, open_bytes, read_blocks
 from loganalyze_parsers.frames import readings_frame
 from loganalyze_parsers.markers import MarkerIndex
 from loganalyze_parsers.prefixes import clean, peel, ranks_per_node
+from loganalyze_parsers.unpack import broken
 
 #: Pieces of one line beyond this number are not looked at: a progress bar redraws itself so often.
 MAX_PIECES = 200_000
@@ -274,25 +275,20 @@ def parse_text(
 ) -> Iterator[Batch]:
     """All batches of a text file; a broken compressed stream ends it with a Problem."""
     log = TextLog(dialects, ignore_rule, source)
-    blocks, broken = _guarded_blocks(path)
+    blocks, told = _guarded_blocks(path)
     yield from log.batches(blocks)
-    if broken:
-        yield Batch(readings=None, problems=tuple(broken))
+    if told:
+        yield Batch(readings=None, problems=tuple(told))
 
 
 def _guarded_blocks(path: Path) -> tuple[Iterator[Block], list[Problem]]:
-    broken: list[Problem] = []
+    told: list[Problem] = []
 
     def blocks() -> Iterator[Block]:
         try:
             with open_bytes(path) as stream:
                 yield from read_blocks(stream)
         except (OSError, EOFError, ValueError) as error:
-            broken.append(
-                Problem(
-                    rule="input_breaks_off",
-                    message=f"{path}: the file breaks off ({error}); what came before is used",
-                )
-            )
+            told.append(broken(path, error))
 
-    return blocks(), broken
+    return blocks(), told

@@ -81,7 +81,7 @@ def record_blocks(stream: IO[bytes] | BufferedReader) -> Iterator[RecordBlock | 
 def _read(stream: IO[bytes] | BufferedReader, size: int) -> bytes:
     try:
         return stream.read(size)
-    except (EOFError, ValueError):
+    except (OSError, EOFError, ValueError):
         return b""
 
 

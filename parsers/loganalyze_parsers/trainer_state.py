@@ -28,6 +28,7 @@ from loganalyze_parsers.huggingface_keys import (
     values_of,
 )
 from loganalyze_parsers.json_spans import Span, count_lines, list_spans
+from loganalyze_parsers.unpack import broken
 
 _START = re.compile(
     rb'\s*\{\s*"(?:best_global_step|best_metric|best_model_checkpoint|epoch|eval_steps|'
@@ -90,7 +91,7 @@ def parse_results(path: Path, source: int) -> Iterator[Batch]:
     data, problems = _read(path)
     try:
         content = json.loads(data.decode("utf-8", "replace"))
-    except ValueError:
+    except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
         problems.append(
@@ -163,14 +164,14 @@ def _read(path: Path) -> tuple[bytes, list[Problem]]:
         with open_bytes(path) as stream:
             return stream.read(), []
     except (OSError, EOFError, ValueError) as error:
-        return b"", [Problem(rule="input_breaks_off", message=f"{path}: cannot be read ({error})")]
+        return b"", [broken(path, error)]
 
 
 def _settings(text: str) -> dict[str, str] | None:
     """The Trainer's settings as printed; None where the JSON is torn."""
     try:
         content = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(content, dict):
         return None

@@ -59,7 +59,7 @@ def _records(path: Path) -> Iterator[tuple[int, int, bytes] | Damage]:
     with open_bytes(path) as stream:
         try:
             base = block_base(stream.read(_PROBE_BYTES))
-        except (EOFError, ValueError):
+        except (OSError, EOFError, ValueError):
             return
     with open_bytes(path) as stream:
         yield from records(stream, base)
