@@ -10,7 +10,7 @@ from pathlib import Path
 from loganalyze_parsers.tracker_folders import RunInputs, tracker_inputs
 
 from loganalyze.errors import UsageError
-from loganalyze.inputs import expand, stem
+from loganalyze.inputs import expand, part_order, stem
 from loganalyze.store import is_run
 
 
@@ -108,6 +108,6 @@ def _by_name(paths: Sequence[Path]) -> tuple[Group, ...]:
     for (_, name), members in sorted(by_key.items()):
         reason = "one file" if len(members) == 1 else "names differ only by rank, stream or part"
         groups.append(
-            Group(name=name or members[0].name, paths=tuple(sorted(members)), reason=reason)
+            Group(name=name or members[0].name, paths=tuple(sorted(members, key=part_order)), reason=reason)
         )
     return tuple(groups)

@@ -16,7 +16,7 @@ _RANK = re.compile(
     r"(?:^|[._-])(?:global_?)?(?:rank|r|proc|worker|node|default)[_-]?(\d+)(?=$|[._-])"
 )
 _STREAM = re.compile(r"(?:^|[._-])(?:stdout|stderr|out|err|log|console|output)(?=$|[._-])")
-_ROTATED = re.compile(r"\.\d{1,3}$")
+_ROTATED = re.compile(r"(?<=[a-z])\.\d{1,3}(?=$|\.(?:gz|zst|xz|bz2)$)")
 _SUFFIXES = (
     ".gz", ".zst", ".xz", ".bz2", ".out", ".err", ".log", ".txt", ".o", ".e", ".stdout", ".stderr",
 )  # fmt: skip
@@ -88,11 +88,17 @@ def stem(path: Path) -> str:
     >>> stem(Path("slurm-77.err")), stem(Path("train_rank_3.log.gz")), stem(Path("a.log.2"))
     ('slurm-77', 'train', 'a')
     """
-    name = _ROTATED.sub("", path.name) if not path.suffix[1:].isalpha() else path.name
+    name = _ROTATED.sub("", path.name)
     while name.endswith(_SUFFIXES):
         name = name[: name.rindex(".")]
     name = _RANK.sub("", name)
     return _STREAM.sub("", name) or name
+
+
+def part_order(path: Path) -> tuple[int, str]:
+    """Sorts rotated parts as they were written: `a.log.2`, `a.log.1`, `a.log`; then by name."""
+    match = _ROTATED.search(path.name)
+    return (-int(match[0][1:]) if match else 0, path.name)
 
 
 def rank_of(path: Path) -> int | None:

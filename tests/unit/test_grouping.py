@@ -32,6 +32,7 @@ def write(folder: Path, name: str, first: int, count: int = 5) -> str:
         ("train_rank_3.log.gz", "train"),
         ("train.log.2", "train"),
         ("worker-1.log", ""),
+        ("train.log.3.gz", "train"),
         ("gpt3.3328593.o", "gpt3.3328593"),
     ],
 )
@@ -106,3 +107,17 @@ def test_order_of_the_files_does_not_matter(tmp_path: Path) -> None:
     one, other = ingest(paths).runs[0], ingest(paths[::-1]).runs[0]
     assert one.readings.equals(other.readings)
     assert one.meta == other.meta
+
+
+def test_rotated_parts_are_read_as_they_were_written(tmp_path: Path) -> None:
+    """The highest number of a rotated log is its oldest part; together they are one run."""
+    for name, first in (("train.log.2", 1), ("train.log.1", 6), ("train.log", 11)):
+        write(tmp_path, name, first)
+    made = ingest([str(tmp_path)])
+    assert len(made.runs) == 1
+    run = made.runs[0]
+    assert run.readings["step"].to_list() == list(range(1, 16))
+    assert [segment.relation for segment in run.meta.segments] == ["start"]
+    assert [Path(source.path).name for source in run.sources] == [
+        "train.log.2", "train.log.1", "train.log",
+    ]  # fmt: skip
