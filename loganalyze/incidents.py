@@ -20,6 +20,17 @@ _NOTE_LINES = 10
 CONSEQUENCES = frozenset({"work_lost", "restart", "checkpoint_incomplete"})
 #: Kinds that tell about the log or the set-up, not of anything that happened.
 _STANDING = frozenset({"config_audit", "metrics_missing", "unread_input", "data_exhausted"})
+#: Families whose notes may lead a story: a small rise of the norm goes before a spike of the loss.
+_LEADING_NOTES = frozenset({"gradient", "loss"})
+#: Notes of these families that lead nothing: a loss scaler skips steps in healthy runs.
+_QUIET_NOTES = frozenset({"skipped_steps", "loss_scale_collapse"})
+#: After these the model learns nothing more unless the run is taken back.
+_LASTING = frozenset({"loss_frozen", "no_learning", "grad_vanishing", "loss_divergence"})
+#: Kinds whose steps are worth nothing where the run did not come back from them.
+_WASTING = frozenset({"loss_nonfinite", "grad_nonfinite", "loss_divergence"}) | {
+    "loss_frozen", "no_learning",
+}  # fmt: skip
+_RECOVERED = {"yes": True, "1": True, "True": True, "no": False, "0": False, "False": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +48,8 @@ class Story:
 
     @property
     def first_mover(self) -> Finding:
-        """The finding that moved first."""
-        return self.findings[0]
+        """The finding that moved first; notes only where they may lead."""
+        return next((f for f in self.findings if _leads(f)), self.findings[0])
 
     @property
     def main(self) -> Finding:
@@ -114,10 +125,10 @@ def _belong(one: Finding, other: Finding, interval: int) -> bool:
 
 
 def _near(early: Finding, late: Finding, lag: int, interval: int) -> bool:
+    if "info" in (early.severity, late.severity):
+        lag = min(lag, _NOTE_LINES) if lag >= 0 else _NOTE_LINES
     if lag < 0 or early.step_first is None or late.step_first is None:
         return True
-    if "info" in (early.severity, late.severity):
-        lag = min(lag, _NOTE_LINES)
     end = early.step_first if early.step_last is None else early.step_last
     start = late.step_last if late.kind in CONSEQUENCES else late.step_first
     return (start or 0) - end <= max(lag, 1) * interval
@@ -127,44 +138,81 @@ def _story(run: RunLog, group: list[Finding]) -> Story:
     worst = max(group, key=lambda f: severity_rank(f.severity))
     grave = [f for f in group if f.severity == worst.severity]
     kind = min((f.kind for f in grave), key=_gravity)
-    moving = [f for f in group if f.kind not in CONSEQUENCES] or group
-    firsts = [f.step_first for f in moving if f.step_first is not None]
-    lasts = [f.step_last for f in moving if f.step_last is not None]
-    first, last = min(firsts, default=None), max(lasts, default=None)
+    first, last = _span(group)
+    recovered = _recovered(group)
+    lost = _cost_steps(group, recovered, first, last)
     return Story(
         findings=tuple(group),
         kind=kind,
         severity=SEVERITIES[severity_rank(worst.severity)],
         first=first,
         last=last,
-        recovered=_recovered(group),
-        cost_steps=_cost_steps(group, first, last),
-        cost_seconds=_cost_seconds(run, first, last, group),
+        recovered=recovered,
+        cost_steps=lost,
+        cost_seconds=_cost_seconds(run, group, _family(kind), lost, first, last),
     )
+
+
+def _leads(item: Finding) -> bool:
+    """Whether a finding can be what moved first; a note only if its family goes before others."""
+    if item.severity != "info":
+        return item.kind not in CONSEQUENCES
+    return _family(item.kind) in _LEADING_NOTES and item.kind not in _QUIET_NOTES
+
+
+def _span(group: Sequence[Finding]) -> tuple[int | None, int | None]:
+    """First and last step of what moved; of the whole group where that has no step."""
+    for part in ([f for f in group if _leads(f)], group):
+        firsts = [f.step_first for f in part if f.step_first is not None]
+        lasts = [f.step_last for f in part if f.step_last is not None]
+        if firsts:
+            return min(firsts), max(lasts, default=None)
+    return None, None
 
 
 def _recovered(group: Sequence[Finding]) -> bool | None:
-    said = [f.statistics.get("recovered") for f in group if "recovered" in f.statistics]
-    return None if not said else all(bool(value) and value != "no" for value in said)
+    """Whether the run came back by itself: False if anything lasts, None where nothing tells."""
+    grave = [f for f in group if f.severity != "info"]
+    said = [_RECOVERED.get(str(f.statistics["recovered"])) for f in grave
+            if "recovered" in f.statistics]  # fmt: skip
+    if not said:
+        return None
+    if False in said or any(f.kind in _LASTING for f in grave):
+        return False
+    return True if all(said) else None
 
 
-def _cost_steps(group: Sequence[Finding], first: int | None, last: int | None) -> int | None:
-    said = [f.statistics.get("cost_steps") for f in group]
-    numbers = [int(value) for value in said if isinstance(value, int | float)]
-    if numbers:
-        return max(numbers)
-    return None if first is None or last is None else last - first + 1
+def _cost_steps(
+    group: Sequence[Finding], recovered: bool | None, first: int | None, last: int | None
+) -> int | None:
+    """Steps that have to be done again: skipped, run twice, or run by a broken model.
+
+    A spike that healed and a slow stretch cost no steps.
+    """
+    said = [f.statistics.get(name) for f in group for name in ("cost_steps", "lost_steps")]
+    lost = [int(value) for value in said if isinstance(value, int | float)]
+    broken = any(f.kind in _WASTING and f.severity == "critical" for f in group)
+    if broken and recovered is not True and first is not None and last is not None:
+        lost.append(last - first + 1)
+    return max(lost, default=0) or None
 
 
 def _cost_seconds(
-    run: RunLog, first: int | None, last: int | None, group: Sequence[Finding]
-) -> float | None:
-    """Step times of the incident's steps, summed over the logged ones times the interval."""
-    if "step_time_s" not in run.readings.columns or first is None or last is None:
+    run: RunLog, group: Sequence[Finding], family: str, lost: int | None,
+    first: int | None, last: int | None,
+) -> float | None:  # fmt: skip
+    """Seconds lost: those of the lost steps at the usual pace, or the excess of slow ones."""
+    if "step_time_s" not in run.readings.columns or not (lost or family == "speed"):
         return None
-    rows = run.readings.filter(
-        pl.col("step").is_between(first, last) & (pl.col("segment") == (group[0].segment or 0))
-    )
-    times = rows["step_time_s"].drop_nulls().to_numpy()
-    times = times[np.isfinite(times)]
-    return float(times.sum()) * run.meta.log_interval if len(times) else None
+    rows = run.readings.filter(pl.col("segment") == (group[0].segment or 0))
+    rows = rows.select("step", "step_time_s").filter(pl.col("step_time_s").is_finite())
+    if not len(rows):
+        return None
+    usual = float(np.median(rows["step_time_s"].to_numpy()))
+    if lost:
+        return usual * lost
+    if first is None or last is None:
+        return None
+    slow = rows.filter(pl.col("step").is_between(first, last))["step_time_s"].to_numpy()
+    excess = float(np.clip(slow - usual, 0.0, None).sum()) * run.meta.log_interval
+    return excess or None

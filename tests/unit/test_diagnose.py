@@ -95,12 +95,47 @@ def test_notes_alone_are_no_incident(run: RunLog) -> None:
     assert stories(run, [finding("grad_explosion", 50, severity="info")]) == ()
 
 
-def test_cost_in_seconds_is_the_time_of_its_steps(run: RunLog) -> None:
-    """The cost is the sum of the step times between first and last step."""
-    (story,) = stories(run, [finding("loss_spike", 100, 109)])
-    rows = run.readings.filter(run.readings["step"].is_between(100, 109))
-    assert story.cost_seconds == pytest.approx(float(rows["step_time_s"].sum()))
+def test_lost_steps_cost_their_usual_time(run: RunLog) -> None:
+    """Steps of NaN that never end are lost, each at the run's usual step time."""
+    (story,) = stories(run, [finding("loss_nonfinite", 291, 300, "critical", recovered=0)])
     assert story.cost_steps == 10
+    assert story.cost_seconds == pytest.approx(10 * float(run.readings["step_time_s"].median()))
+
+
+def test_a_spike_that_healed_costs_no_steps(run: RunLog) -> None:
+    """Nothing has to be done again after a spike that recovered, nor after one that is open."""
+    for recovered in (0, 1):
+        (story,) = stories(run, [finding("loss_spike", 100, 109, recovered=recovered)])
+        assert (story.recovered, story.cost_steps) == (bool(recovered), None)
+        assert story.cost_seconds is None
+
+
+def test_slow_steps_cost_time_and_no_steps(run: RunLog) -> None:
+    """A slow stretch costs what its steps took beyond the usual time."""
+    (story,) = stories(run, [finding("throughput_drop", 100, 109)])
+    times = run.readings["step_time_s"].to_numpy()
+    excess = sum(max(0.0, float(t) - float(np.median(times))) for t in times[99:109])
+    assert story.cost_steps is None
+    assert story.cost_seconds == pytest.approx(excess)
+
+
+def test_what_lasts_has_not_recovered(run: RunLog) -> None:
+    """NaN that passes but leaves a frozen loss behind is no recovery."""
+    found = [
+        finding("grad_nonfinite", 1, 1, "critical", recovered=1),
+        finding("loss_frozen", 3, 300, "critical"),
+    ]
+    (story,) = stories(run, found)
+    assert story.recovered is False
+    assert story.cost_steps == 300
+
+
+def test_a_note_on_memory_leads_nothing(run: RunLog) -> None:
+    """A small leak right before a crash is told with it and not named as its first mover."""
+    found = [finding("host_memory_leak", 50, 295, "info"), finding("crash", 300, None, "critical")]
+    (story,) = stories(run, found)
+    assert story.first_mover.kind == "crash"
+    assert (story.first, story.last) == (300, 300)
 
 
 def judged(run: RunLog, found: list[Finding]) -> Diagnosis:
