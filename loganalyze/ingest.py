@@ -20,6 +20,7 @@ from loganalyze.grouping import Group, plan
 from loganalyze.inputs import rank_of
 from loganalyze.model import Account, Problem, RunLog, Source
 from loganalyze.parts import Parts, Pending, attached, renamed
+from loganalyze.spill import Spiller
 from loganalyze.store import read_run
 
 Progress = Callable[[int, str], None]
@@ -169,9 +170,14 @@ def _parse(
 ) -> Account:
     rank = rank_of(path)
     accounts: list[Account] = []
+    first = len(by_run[""].frames) if "" in by_run else 0
+    spiller: Spiller | None = None
     try:
         for batch in parser.parse(path, index):
             by_run.setdefault(batch.run, Parts()).add(batch, rank)
+            if "" in by_run:
+                spiller = spiller or Spiller(by_run[""].frames, first)
+                spiller.look()
             accounts.append(batch.account)
             progress(BLOCK_BYTES, path.name)
     except OSError as error:  # what came before stays, with the input that it cites

@@ -16,12 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from loganalyze.errors import OutputError, StoreError
 from loganalyze.model import Account, LineRef, Problem, RunLog, RunMeta, Segment, Source
+from loganalyze.spill import slices
 
 SCHEMA = "loganalyze.run/1"
 _META = "run.json"
+ROW_GROUP = 1 << 18
 
 
 def is_run(path: Path) -> bool:
@@ -37,7 +41,7 @@ def write_run(run: RunLog, store: Path) -> Path:
         with tempfile.TemporaryDirectory(dir=store, prefix=f".{run.meta.id}.") as made:
             fresh = Path(made) / "run"
             fresh.mkdir()
-            run.readings.write_parquet(fresh / "readings.parquet", compression="zstd")
+            _write_readings(run.readings, fresh / "readings.parquet")
             run.events.write_parquet(fresh / "events.parquet", compression="zstd")
             (fresh / _META).write_text(_dump(run), encoding="utf-8")
             _swap(fresh, place)
@@ -47,6 +51,22 @@ def write_run(run: RunLog, store: Path) -> Path:
             hint="choose another folder with --store",
         ) from error
     return place
+
+
+def _write_readings(readings: pl.DataFrame, path: Path) -> None:
+    """Row group by row group; integers as differences, which are small where lines follow."""
+    schema = readings.head(0).to_arrow().schema
+    integers = [field.name for field in schema if pa.types.is_integer(field.type)]
+    with pq.ParquetWriter(
+        path,
+        schema,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=False,
+        column_encoding=dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
+    ) as writer:
+        for piece in slices(readings, ROW_GROUP):
+            writer.write_table(piece.to_arrow())
 
 
 def _swap(fresh: Path, place: Path) -> None:

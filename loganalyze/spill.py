@@ -1,0 +1,69 @@
+"""Frames of long inputs moved out of the memory: into unnamed files that are mapped back.
+
+A mapped frame is a frame like any other. Its pages belong to the operating system, which takes
+them back when memory is short, and release() gives them back at once.
+"""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+import weakref
+from collections.abc import Iterator
+
+import polars as pl
+import pyarrow as pa
+
+#: Frames stay in memory until so many bytes have come together.
+LEAST_BYTES = 48 * 1024 * 1024
+_MAPS: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+
+
+class Spiller:
+    """Watches one growing list of frames."""
+
+    def __init__(
+        self, frames: list[pl.DataFrame], first: int = 0, least_bytes: int = LEAST_BYTES
+    ) -> None:
+        """frames: the list; those before `first` stay. least_bytes: what stays in memory."""
+        self._frames = frames
+        self._least = least_bytes
+        self._done = self._seen = first
+        self._bytes = 0
+
+    def look(self) -> None:
+        """Map what has come together since, if that is much."""
+        frames = self._frames
+        self._bytes += sum(int(frame.estimated_size()) for frame in frames[self._seen :])
+        if self._bytes >= self._least:
+            frames[self._done :] = [mapped(pl.concat(frames[self._done :], how="diagonal"))]
+            self._done, self._bytes = len(frames), 0
+        self._seen = len(frames)
+
+
+def mapped(frame: pl.DataFrame) -> pl.DataFrame:
+    """The same frame in a file without a name, mapped; gone when nothing refers to it."""
+    table = frame.to_arrow()
+    with tempfile.TemporaryFile(prefix="loganalyze-") as file:
+        with pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+        file.flush()
+        pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    _MAPS.add(pages)
+    again = pl.from_arrow(pa.ipc.open_file(pa.py_buffer(pages)).read_all(), rechunk=False)
+    assert isinstance(again, pl.DataFrame)
+    return again
+
+
+def release() -> None:
+    """Give all pages of mapped frames back; they are read again where they are needed."""
+    if hasattr(mmap, "MADV_DONTNEED"):
+        for pages in list(_MAPS):
+            pages.madvise(mmap.MADV_DONTNEED)
+
+
+def slices(frame: pl.DataFrame, rows: int) -> Iterator[pl.DataFrame]:
+    """The frame in pieces of `rows` rows, each piece's pages given back when the next is asked."""
+    for piece in frame.iter_slices(rows):
+        yield piece
+        release()
