@@ -44,7 +44,7 @@ from loganalyze.report import render  # noqa: E402
 START_S, PER_MB_S = 10.0, 5.0
 HTML_SHARE, HEAVY_SHARE = 0.05, 0.03
 _CHECKED = ("loss", "lr", "grad_norm", "val_loss")
-_TOKEN = re.compile(r"[-+]?(?:\d[\d,]*)?\.?\d+(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf(?:inity)?)", re.I)
+_TOKEN = re.compile(r"[-+]?(?:\d[\d,_]*)?\.?\d+(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf(?:inity)?)", re.I)
 
 
 class Hang(Exception):
@@ -207,7 +207,7 @@ def _numbers_in_bytes(run: RunLog, data: bytes, case: str, tally: Tally) -> None
 
 def _value(token: str) -> float | str:
     try:
-        number = float(token.replace(",", ""))
+        number = float(token.replace(",", "").replace("_", ""))
     except ValueError:
         return "?"
     return "nan" if math.isnan(number) else number

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from loganalyze.masking import masked_event, masked_problem
 from loganalyze.model import (
     EVENT_COLUMNS,
     READING_COLUMNS,
@@ -20,6 +21,7 @@ from loganalyze.model import (
     Source,
 )
 from loganalyze.segments import cut_segments
+from loganalyze.spill import release, slices
 
 _KEYS: Mapping[str, pl.DataType] = {
     "step": pl.Int64(), "segment": pl.Int32(), "rank": pl.Int32(), "wall_s": pl.Float64(),
@@ -30,6 +32,7 @@ EVENT_SCHEMA: Mapping[str, pl.DataType] = {
 }  # fmt: skip
 #: A step beyond this is none: a double, as trackers use, holds no larger integer.
 MOST_STEP = 2**53
+_PIECE = 1 << 18  # rows looked at together
 #: Metrics that some set-ups print as a constant zero because nothing is wired to them.
 _PLACEHOLDER_ZERO = ("grad_norm", "params_norm")
 #: A row with none of these is not a training step's record (validation, memory, timers).
@@ -55,14 +58,16 @@ def assemble(
 ) -> RunLog:
     """One run of its parts. frames: in the order of the sources, rows in the order written."""
     readings = _joined(frames)
-    found = list(problems)
+    found = [masked_problem(problem) for problem in problems]
     readings = _without_placeholders(readings, found)
-    ordered = sorted(map(_bounded, events), key=lambda event: (event.ref.source, event.ref.offset))
+    release()
+    ordered = sorted(map(_kept, events), key=lambda event: (event.ref.source, event.ref.offset))
     loads = _loads(ordered)
     cut = cut_segments(readings, loads, _is_training(readings))
-    readings = readings.with_columns(segment=pl.Series(np.maximum(cut.labels, 0)).cast(pl.Int32))
+    readings = _labelled(readings, np.maximum(cut.labels, 0))
     metrics = sorted(set(readings.columns) - set(READING_COLUMNS))
     readings = readings.select(*READING_COLUMNS, *metrics)
+    release()
     meta = RunMeta(
         id=run_id,
         framework=framework,
@@ -80,8 +85,20 @@ def assemble(
     )
 
 
-def _bounded(event: Event) -> Event:
-    """The event without a step or rank that no run has."""
+def _labelled(readings: pl.DataFrame, labels: npt.NDArray[np.int64]) -> pl.DataFrame:
+    """With the column `segment`, chunk by chunk: a whole column would copy all others."""
+    parts: list[pl.DataFrame] = []
+    first = 0
+    for size in readings["line"].chunk_lengths():
+        segment = pl.Series(labels[first : first + size], dtype=pl.Int32)
+        parts.append(readings.slice(first, size).with_columns(segment=segment))
+        first += size
+    return pl.concat(parts)
+
+
+def _kept(event: Event) -> Event:
+    """The event as it is stored: secrets masked, no step or rank that no run has."""
+    event = masked_event(event)
     step = event.step if event.step is None or abs(event.step) <= MOST_STEP else None
     rank = event.rank if event.rank is None or abs(event.rank) < 2**31 else None
     if step is event.step and rank is event.rank:
@@ -136,16 +153,21 @@ def _without_placeholders(readings: pl.DataFrame, problems: list[Problem]) -> pl
     for name in _PLACEHOLDER_ZERO:
         if name not in readings.columns:
             continue
-        values = readings[name].drop_nulls()
-        if len(values) and bool((values == 0.0).all()):
+        said = len(readings) - readings[name].null_count()
+        if said and _is_zero(readings[name]):
             readings = readings.drop(name)
             problems.append(
                 Problem(
                     rule="placeholder_metric",
-                    message=f"{name} is 0 on all {len(values)} lines: a placeholder, not data",
+                    message=f"{name} is 0 on all {said} lines: a placeholder, not data",
                 )
             )
     return readings
+
+
+def _is_zero(values: pl.Series) -> bool:
+    """Whether nothing but zeros is said; chunk by chunk, as most need only the first."""
+    return all(bool((chunk.drop_nulls() == 0.0).all()) for chunk in values.get_chunks())
 
 
 def _loads(events: Sequence[Event]) -> pl.DataFrame:
@@ -170,18 +192,16 @@ def _config(events: Sequence[Event]) -> dict[str, str]:
 
 def _interval(readings: pl.DataFrame) -> int:
     """Steps between two readings of the loss (median over all segments), at least 1."""
-    rows = training_rows(readings)
-    gaps = rows["step"].diff().drop_nulls() if len(rows) else pl.Series([], dtype=pl.Int64)
-    gaps = gaps.filter(gaps > 0)
-    return int(gaps.median() or 1) if len(gaps) else 1  # type: ignore[arg-type]
+    gaps = np.diff(readings["step"].to_numpy()[_is_training(readings)])
+    gaps = gaps[gaps > 0]
+    return max(int(np.median(gaps)), 1) if len(gaps) else 1
 
 
 def _events_frame(events: Sequence[Event], readings: pl.DataFrame) -> pl.DataFrame:
     """Events with the step and segment of the last row before them in the same input."""
     columns: dict[str, list[object]] = {name: [] for name in EVENT_COLUMNS}
-    places = _Places(readings)
-    for event in events:
-        step, segment = places.before(event.ref.source, event.ref.offset)
+    steps, segments = _rows_before(events, readings)
+    for event, step, segment in zip(events, steps, segments, strict=True):
         ref = event.ref
         row = (
             event.kind, step if event.step is None else event.step, segment, event.rank,
@@ -193,21 +213,35 @@ def _events_frame(events: Sequence[Event], readings: pl.DataFrame) -> pl.DataFra
     return pl.DataFrame(columns, schema=dict(EVENT_SCHEMA))
 
 
-class _Places:
-    """Looks up the row that stands last before a place in an input."""
+def _rows_before(
+    events: Sequence[Event], readings: pl.DataFrame
+) -> tuple[list[int | None], list[int]]:
+    """Step and segment of the last row before each event in its input.
 
-    def __init__(self, readings: pl.DataFrame) -> None:
-        rows = readings.filter(pl.col("step").is_not_null()).sort("source", "offset")
-        self._sources = rows["source"].to_numpy()
-        self._offsets = rows["offset"].to_numpy()
-        self._steps = rows["step"].to_list()
-        self._segments = rows["segment"].to_list()
-
-    def before(self, source: int, offset: int) -> tuple[int | None, int]:
-        """Step and segment of that row; (None, 0) before the first."""
-        low = int(np.searchsorted(self._sources, source))
-        high = int(np.searchsorted(self._sources, source, side="right"))
-        at = low + int(np.searchsorted(self._offsets[low:high], offset, side="right")) - 1
-        if at < low:
-            return None, int(self._segments[low]) if low < high else 0
-        return int(self._steps[at]), int(self._segments[at])
+    Before the first row: None and that row's segment; in an input without rows None and 0.
+    """
+    sources = np.array([event.ref.source for event in events], dtype=np.int64)
+    offsets = np.array([event.ref.offset for event in events], dtype=np.int64)
+    found = np.full(len(events), -1, dtype=np.int64)  # offset of the row
+    steps, segments = np.zeros_like(found), np.zeros_like(found)
+    first: dict[int, tuple[int, int]] = {}  # offset and segment of the first row of an input
+    keys = readings.select("source", "offset", "step", "segment")
+    for piece in slices(keys, _PIECE):
+        told = piece.filter(pl.col("step").is_not_null())
+        for (source,), part in told.partition_by("source", as_dict=True).items():
+            assert isinstance(source, int)
+            rows = part.sort("offset", maintain_order=True)
+            places, step, segment = (rows[n].to_numpy() for n in ("offset", "step", "segment"))
+            opening = (int(places[0]), int(segment[0]))
+            first[source] = min(first.get(source, opening), opening)
+            mine = np.flatnonzero(sources == source)
+            at = np.searchsorted(places, offsets[mine], side="right") - 1
+            better = (at >= 0) & (places[at] >= found[mine])
+            mine, at = mine[better], at[better]
+            found[mine], steps[mine], segments[mine] = places[at], step[at], segment[at]
+    before = found < 0
+    openings = [first.get(source, (0, 0))[1] for source in sources[before].tolist()]
+    segments[before] = openings
+    return [s if f >= 0 else None for s, f in zip(steps.tolist(), found.tolist(), strict=True)], (
+        segments.tolist()
+    )

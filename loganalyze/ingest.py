@@ -18,6 +18,7 @@ from loganalyze_parsers.tracker_join import join_columns
 from loganalyze.assemble import assemble
 from loganalyze.grouping import Group, plan
 from loganalyze.inputs import rank_of
+from loganalyze.masking import masked_source
 from loganalyze.model import Account, Problem, RunLog, Source
 from loganalyze.parts import Parts, Pending, attached, renamed
 from loganalyze.spill import Spiller
@@ -208,13 +209,15 @@ def _no_lines(head: Head) -> Account:
 
 
 def _source(path: Path, sha256: str, size: int, parser: Parser | None, account: Account) -> Source:
-    return Source(
-        path=path.as_posix(),
-        sha256=sha256,
-        bytes=size,
-        parser=parser.name if parser else "",
-        encoding="utf-8",
-        account=account,
+    return masked_source(
+        Source(
+            path=path.as_posix(),
+            sha256=sha256,
+            bytes=size,
+            parser=parser.name if parser else "",
+            encoding="utf-8",
+            account=account,
+        )
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -74,3 +74,9 @@ def worst_rank(report: Report) -> int:
 def has_metrics(report: Report) -> bool:
     """Whether any run has a row of numbers."""
     return any(len(diagnosis.run.readings) for diagnosis in report.diagnoses)
+
+
+def limits_reached(runs: Iterable[RunLog]) -> tuple[str, ...]:
+    """What is told of inputs that were not read to their end because a limit was reached."""
+    told = (p.message for run in runs for p in run.problems if p.rule == "limit_reached")
+    return tuple(dict.fromkeys(told))

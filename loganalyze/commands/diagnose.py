@@ -9,6 +9,7 @@ import click
 
 from loganalyze.commands import options
 from loganalyze.commands.progress import byte_progress
+from loganalyze.errors import Incomplete
 
 if TYPE_CHECKING:
     from loganalyze.model import Report
@@ -29,13 +30,14 @@ if TYPE_CHECKING:
 @options.profile
 @options.lang
 @options.force
+@options.no_mask
 @options.quiet
 @options.no_progress
 def command(
     paths: tuple[str, ...], output: str, named: tuple[str, ...], columns: tuple[str, ...],
     format_: str, fail_on: str, select: tuple[str, ...],
     ignore: tuple[str, ...], thresholds: Path | None, settings: tuple[str, ...], profile: str,
-    lang: str | None, force: bool, quiet: bool, no_progress: bool,
+    lang: str | None, force: bool, no_mask: bool, quiet: bool, no_progress: bool,
 ) -> int:  # fmt: skip
     """Say what went wrong first, what followed, why, and what to do.
 
@@ -51,10 +53,11 @@ def command(
         profile=profile, thresholds=thresholds, settings=settings, select=select, ignore=ignore,
         named=named, mapped=options.column_map(columns),
     )  # fmt: skip
-    report = _report(paths, judging, not (quiet or no_progress))
     language = options.language(lang)
-    written = _write(report, output, language, force)
-    _print(report, format_, language, written)
+    with options.masking(no_mask):
+        report = _report(paths, judging, not (quiet or no_progress))
+        written = _write(report, output, language, force)
+        _print(report, format_, language, written)
     return _exit_code(report, fail_on)
 
 
@@ -83,10 +86,14 @@ def _print(report: Report, format_: str, lang: str, written: tuple[Path, ...]) -
 
 
 def _exit_code(report: Report, fail_on: str) -> int:
-    """The contract of DESIGN: 1 at or above --fail-on, 3 where no metric was found, else 0."""
+    """The contract of DESIGN: 1 at or above --fail-on, 5 where a limit was reached, 3 where no
+    metric was found, else 0."""
     from loganalyze.config import fail_rank
-    from loganalyze.pipeline import has_metrics, worst_rank
+    from loganalyze.pipeline import has_metrics, limits_reached, worst_rank
 
     if worst_rank(report) >= fail_rank(fail_on):
         return 1
+    if told := limits_reached(diagnosis.run for diagnosis in report.diagnoses):
+        click.echo("".join(f"loganalyze: {message}\n" for message in told), err=True, nl=False)
+        return Incomplete.exit_code
     return 0 if has_metrics(report) else 3

@@ -9,6 +9,7 @@ import click
 
 from loganalyze.commands import options
 from loganalyze.commands.progress import byte_progress
+from loganalyze.errors import Incomplete
 
 if TYPE_CHECKING:
     from loganalyze.model import RunLog, Source
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
 @options.store
 @options.run_
 @options.map_
+@options.no_mask
 @options.quiet
 @options.no_progress
 def command(
     paths: tuple[str, ...], store: Path, named: tuple[str, ...], columns: tuple[str, ...],
-    quiet: bool, no_progress: bool,
+    no_mask: bool, quiet: bool, no_progress: bool,
 ) -> int:  # fmt: skip
     """Normalise logs into Parquet: one row per log line that carried numbers.
 
@@ -31,9 +33,11 @@ def command(
     loganalyze ingest slurm-77.out slurm-77.err
     """
     from loganalyze.ingest import ingest, total_bytes
+    from loganalyze.pipeline import limits_reached
     from loganalyze.store import write_run
 
-    with byte_progress(total_bytes(paths), not (quiet or no_progress)) as progress:
+    shown = not (quiet or no_progress)
+    with options.masking(no_mask), byte_progress(total_bytes(paths), shown) as progress:
         mapped = options.column_map(columns)
         made = ingest(paths, progress=progress, named=named, mapped=mapped)
     for run in made.runs:
@@ -42,6 +46,9 @@ def command(
             click.echo(_summary(run, place))
     for source in made.unread:
         click.echo(f"{source.path}: nothing could be read from it", err=True)
+    if told := limits_reached(made.runs):
+        click.echo("".join(f"loganalyze: {message}\n" for message in told), err=True, nl=False)
+        return Incomplete.exit_code
     return 0 if any(_has_metrics(run) for run in made.runs) else 3
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -55,6 +56,9 @@ lang = click.option(
 )  # fmt: skip
 quiet = click.option("-q", "--quiet", is_flag=True, help="No progress, no notes.")
 no_progress = click.option("--no-progress", is_flag=True, help="No progress bar.")
+no_mask = click.option(
+    "--no-mask", is_flag=True, help="Keep tokens, keys and passwords of the logs as they are."
+)
 force = click.option("--force", is_flag=True, help="Overwrite what is there.")
 
 
@@ -77,6 +81,16 @@ def column_map(entries: tuple[str, ...]) -> dict[str, str]:
             raise UsageError(f"--map {entry}: expected COLUMN=METRIC")
         mapped[column] = metric
     return mapped
+
+
+def masking(off: bool) -> AbstractContextManager[None]:
+    """Where secrets are masked, unless the user asked otherwise; says so on standard error."""
+    from loganalyze.masking import unmasked
+
+    if not off:
+        return nullcontext()
+    click.echo("loganalyze: --no-mask: secrets of the logs are stored and shown", err=True)
+    return unmasked()
 
 
 def language(chosen: str | None) -> str:

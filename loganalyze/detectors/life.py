@@ -133,7 +133,7 @@ def _harmless(item: Happening) -> bool:
     if told is not None:
         return bool(told == "info")
     code = str(item.detail.get("xid", item.detail.get("code", "")))
-    return item.kind == "xid" and code.isdigit() and int(code) in _CORRECTED_XIDS
+    return item.kind == "xid" and code.isdecimal() and int(code) in _CORRECTED_XIDS
 
 
 def _silence(context: Context, attempt: Attempt) -> Finding | None:

@@ -82,7 +82,7 @@ class Happening:
 
 def _number(value: object) -> int | None:
     text = str(value).strip()
-    return int(text) if text.isdigit() else None
+    return int(text) if text.isdecimal() else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,7 @@ def _told_large(context: Context) -> bool:
     widths = [
         context.run.meta.config.get(name, "") for name in ("hidden_size", "n_embd", "d_model")
     ]
-    return any(w.isdigit() and int(w) >= context.value("low_mfu.large_hidden") for w in widths)
+    return any(w.isdecimal() and int(w) >= context.value("low_mfu.large_hidden") for w in widths)
 
 
 def detect_gpu_util(context: Context) -> list[Finding]:

@@ -97,7 +97,8 @@ def raw_ranges(steps: IntArray, kept: BoolArray, least: int = 8) -> list[tuple[i
 def smooth(steps: IntArray, values: FloatArray, window: int, at: IntArray) -> FloatArray:
     """Centred mean of the finite values within `window` steps around each step of `at`."""
     finite = np.isfinite(values)
-    sums = np.concatenate(([0.0], np.cumsum(np.where(finite, values, 0.0))))
+    with np.errstate(over="ignore", invalid="ignore"):  # values near the largest double
+        sums = np.concatenate(([0.0], np.cumsum(np.where(finite, values, 0.0))))
     counts = np.concatenate(([0], np.cumsum(finite)))
     a = np.searchsorted(steps, at - window // 2, side="left")
     b = np.searchsorted(steps, at + window // 2, side="right")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from loganalyze.masking import mask
 from loganalyze.model import LineRef, Source
 
 MOST_CHARACTERS = 480
@@ -82,12 +83,12 @@ class Quoter:
 
 
 def shortened(data: bytes, encoding: str) -> str:
-    """A line as one line of text: bad bytes as �, at most MOST_CHARACTERS, middle left out."""
+    """A line as one line of text: bad bytes as �, secrets masked, middle of long ones left out."""
     try:
         text = data.decode(encoding or "utf-8", "replace")
     except LookupError:
         text = data.decode("utf-8", "replace")
-    text = "".join(ch if ch.isprintable() else " " for ch in text).strip()
+    text = mask("".join(ch if ch.isprintable() else " " for ch in text).strip())
     if len(text) <= MOST_CHARACTERS:
         return text
     half = MOST_CHARACTERS // 2

@@ -68,4 +68,6 @@ def _bar(part: FloatArray, low: float, high: float, middle: float) -> str:
     if high <= low:
         return BARS[0]
     value = float(part[np.argmax(np.abs(part / 2 - middle / 2))])  # halves never overflow
-    return BARS[min(7, int(8 * (value / 2 - low / 2) / (high / 2 - low / 2)))]
+    if not np.isfinite(high - low):
+        value, low, high = value / 2, low / 2, high / 2
+    return BARS[min(7, int(8 * ((value - low) / (high - low))))]

@@ -72,7 +72,7 @@ class _Table:
             if name not in _ROW_STARTS and re.fullmatch(r"-?\d+(?:\.\d+)?", cell):
                 metric, factor = COLUMNS.get(name, (f"raw/{name}", 1.0))
                 values[metric] = float(cell) * factor
-        if not values or not row["gpu"].isdigit():
+        if not values or not row["gpu"].isdecimal():
             return None
         wall_s = _wall_seconds(row)
         return Reading(step=None, ref=ref, values=values, rank=int(row["gpu"]), wall_s=wall_s), ()

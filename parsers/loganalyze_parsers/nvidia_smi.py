@@ -121,16 +121,19 @@ class _Rows:
         return (reading if values else None), tuple(lost)
 
     def _rank(self, row: dict[str, str]) -> int | None:
-        if row.get("index", "").isdigit():
+        if row.get("index", "").isdecimal():
             return int(row["index"])
         name = row.get("uuid") or row.get("gpu_uuid") or row.get("pci.bus_id")
         return None if name is None else self._gpus.setdefault(name, len(self._gpus))
 
 
+_HEX = re.compile(r"0x[0-9a-fA-F]{1,32}")
+
+
 def _value(name: str, cell: str) -> Iterator[tuple[str, float]]:
     if name in _NAMED:
         return
-    if cell.startswith("0x"):
+    if _HEX.fullmatch(cell):
         yield f"raw/{name}", float(int(cell, 16))
         return
     found = leading_number(cell)
@@ -150,9 +153,9 @@ def _guessed(cells: list[str]) -> list[str]:
             names.append("timestamp")
         elif free:
             names.append(free[0])
-        elif cell.isdigit() and int(cell) < 16 and "index" not in names and number <= 2:
+        elif cell.isdecimal() and int(cell) < 16 and "index" not in names and number <= 2:
             names.append("index")
-        elif cell.isdigit() and 15 <= int(cell) <= 120 and "temperature.gpu" not in names:
+        elif cell.isdecimal() and 15 <= int(cell) <= 120 and "temperature.gpu" not in names:
             names.append("temperature.gpu")
         else:
             names.append(f"column {number + 1}")

@@ -21,7 +21,7 @@ ROOTS = {
 #: lower layers only. Siblings of one layer never import each other, but for the names in one row.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("model", "errors"),
-    ("config", "series", "tracks", "store", "spill", "segments", "assemble", "inputs",
+    ("config", "masking", "series", "tracks", "store", "spill", "segments", "assemble", "inputs",
      "knowledge"),
     ("loganalyze_parsers", "detectors", "checks", "profile"),
     ("ingest", "diagnose", "incidents", "pipeline", "explain", "grouping", "parts"),
