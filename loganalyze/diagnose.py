@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from loganalyze.checks import CHECKS, CheckContext
 from loganalyze.config import Thresholds
@@ -23,12 +26,15 @@ from loganalyze.model import (
 )
 from loganalyze.tracks import tracks
 
-#: Causes shown for an incident, at most.
-MAX_CAUSES = 3
-#: Without a decisive check no cause is held for more likely than this: a log rarely proves one.
-_CAP, _DECISIVE_CAP = 0.6, 0.95
-#: What a check that was ruled out takes off, as a share of what it would have added.
-_AGAINST = 0.5
+#: Causes shown for an incident, at most, and beside them those that were ruled out.
+MAX_CAUSES, MAX_RULED_OUT = 3, 3
+#: Log-odds that the checks must bring together before a cause is called supported.
+_ENOUGH = 0.5
+#: Below this confidence no cause is called supported, whatever speaks for it.
+_LEAST = 0.15
+#: Without a decisive check no cause is held for more likely than the first number: a log rarely
+#: proves one. With one it is at least the second, at most the third.
+_CAP, _FLOOR, _TOP = 0.6, 0.65, 0.95
 
 
 def diagnose(
@@ -39,12 +45,15 @@ def diagnose(
 ) -> Diagnosis:
     """Judge a run by its findings."""
     told = stories(run, findings)
+    memo: dict[str, Any] = {}
+    with np.errstate(all="ignore"):  # logs may hold absurd numbers
+        incidents = tuple(
+            _incident(run, story, number, thresholds, memo) for number, story in enumerate(told, 1)
+        )
     return Diagnosis(
         run=run,
         findings=tuple(findings),
-        incidents=tuple(
-            _incident(run, story, number, thresholds) for number, story in enumerate(told, 1)
-        ),
+        incidents=incidents,
         detectors=tuple(detectors),
         thresholds=tuple(sorted(thresholds.entries.values(), key=lambda entry: entry.name)),
         verdict=_verdict(run, findings),
@@ -57,15 +66,18 @@ def _verdict(run: RunLog, findings: Sequence[Finding]) -> Verdict:
         return max((f.severity for f in findings), key=severity_rank)
     if not len(run.readings):
         return "unreadable"
-    losses = tracks(run, "loss")
-    return "clean" if any(math.isfinite(v) for t in losses for v in t.values[:100]) else "info"
+    finite = any(np.isfinite(track.values).any() for track in tracks(run, "loss"))
+    return "clean" if finite else "info"
 
 
-def _incident(run: RunLog, story: Story, number: int, thresholds: Thresholds) -> Incident:
+def _incident(
+    run: RunLog, story: Story, number: int, thresholds: Thresholds, memo: dict[str, Any]
+) -> Incident:
     context = CheckContext(
-        run=run, findings=story.findings, finding=story.main, thresholds=thresholds
+        run=run, findings=story.findings, finding=story.main, thresholds=thresholds, memo=memo
     )
-    causes = ranked_causes(context, story.kind)
+    judged = judged_causes(context, story.kind)
+    causes = shown_causes(judged)
     return Incident(
         id=f"I{number}",
         severity=story.severity,
@@ -78,82 +90,121 @@ def _incident(run: RunLog, story: Story, number: int, thresholds: Thresholds) ->
         recovered=story.recovered,
         cost_steps=story.cost_steps,
         cost_seconds=story.cost_seconds,
-        settle=_settling_check(causes),
+        settle=settling_check(story.kind, causes),
     )
 
 
-def ranked_causes(context: CheckContext, kind: str) -> tuple[Cause, ...]:
-    """The causes of a kind's tree: at most three open ones, likeliest first, then those ruled out.
+def judged_causes(context: CheckContext, kind: str) -> tuple[Cause, ...]:
+    """Every cause of a kind's tree, judged: the open ones likeliest first, then those ruled out.
 
-    confidence: the logistic of ln(prior / (1 - prior)) plus the weights of supported checks minus
-    half the weights of those ruled out; at most 0.6 unless a decisive check is supported.
+    confidence: the logistic of ln(prior / (1 - prior)) plus the weights of the checks that are
+    supported minus the losses of those that are ruled out. Without a supported decisive check it
+    is at most 0.6, with one it is between 0.65 and 0.95. Equal causes keep the tree's order.
     """
     tree = tree_of(kind)
     if tree is None:
         return ()
-    memo: dict[str, CheckResult] = {}
-    judged = [_judged(context, rule, memo) for rule in tree.causes]
+    answers: dict[str, CheckResult] = {}
+    judged = [_judged(context, rule, answers) for rule in tree.causes]
     open_ones = sorted((c for c in judged if c.verdict != "ruled_out"), key=_likeliest)
-    return (*open_ones[:MAX_CAUSES], *(c for c in judged if c.verdict == "ruled_out"))
+    return (*open_ones, *(c for c in judged if c.verdict == "ruled_out"))
+
+
+def shown_causes(judged: Sequence[Cause]) -> tuple[Cause, ...]:
+    """At most three open causes, and the first few of those that evidence speaks against."""
+    open_ones = [cause for cause in judged if cause.verdict != "ruled_out"]
+    out = [cause for cause in judged if cause.verdict == "ruled_out"]
+    told = [c for c in out if any(check.evidence for check in c.checks)]
+    return (*open_ones[:MAX_CAUSES], *told[:MAX_RULED_OUT])
 
 
 def _likeliest(cause: Cause) -> tuple[float, bool]:
     return (-cause.confidence, cause.verdict != "supported")
 
 
-def _answer(context: CheckContext, name: str, memo: dict[str, CheckResult]) -> CheckResult:
-    if name not in memo:
-        memo[name] = CHECKS[name](context)
-    return memo[name]
+def _answer(context: CheckContext, name: str, answers: dict[str, CheckResult]) -> CheckResult:
+    if name not in answers:
+        answers[name] = CHECKS[name](context)
+    return answers[name]
 
 
-def _judged(context: CheckContext, rule: CauseRule, memo: dict[str, CheckResult]) -> Cause:
-    confirm = [(entry, _answer(context, entry.check, memo)) for entry in rule.confirm]
-    exclude = [_answer(context, entry.check, memo) for entry in rule.exclude]
+def _judged(context: CheckContext, rule: CauseRule, answers: dict[str, CheckResult]) -> Cause:
+    confirm = [(entry, _answer(context, entry.check, answers)) for entry in rule.confirm]
+    exclude = [_answer(context, entry.check, answers) for entry in rule.exclude]
     excluded = any(answer.state == "supported" for answer in exclude)
     verdict = _cause_verdict(confirm, excluded)
+    confidence = 0.0 if verdict == "ruled_out" else _confidence(rule.prior, confirm)
+    if verdict == "supported" and confidence < _LEAST:
+        verdict = "not_checkable"  # something speaks for it, but it stays unlikely
     return Cause(
         id=rule.id,
         verdict=verdict,
-        confidence=0.0 if verdict == "ruled_out" else _confidence(rule.prior, confirm),
-        checks=(*(answer for _, answer in confirm), *exclude),
+        confidence=confidence,
+        checks=_telling(confirm, exclude, excluded),
         missing=tuple(dict.fromkeys(name for _, answer in confirm for name in answer.missing)),
     )
 
 
+def _telling(
+    confirm: Sequence[tuple[Rule, CheckResult]], exclude: Sequence[CheckResult], excluded: bool
+) -> tuple[CheckResult, ...]:
+    """The checks, those that decided first: exclusions that hold, then what speaks for it.
+
+    An exclusion that does not hold is no evidence for the cause, and is left out.
+    """
+    order = ("supported", "ruled_out", "not_checkable")
+    own = sorted((answer for _, answer in confirm), key=lambda a: order.index(a.state))
+    held = [answer for answer in exclude if answer.state == "supported"]
+    return tuple({a.check: a for a in (*held, *own)}.values()) if excluded else tuple(own)
+
+
 def _cause_verdict(confirm: Sequence[tuple[Rule, CheckResult]], excluded: bool) -> CheckState:
-    states = [answer.state for _, answer in confirm]
-    if excluded or (states and all(state == "ruled_out" for state in states)):
+    """Ruled out by an exclusion, by a needed check that fails, or if nothing speaks for it."""
+    states = {answer.state for _, answer in confirm}
+    lacking = any(rule.needed and answer.state == "ruled_out" for rule, answer in confirm)
+    if excluded or lacking or states == {"ruled_out"}:
         return "ruled_out"
-    needed = [a.state for rule, a in confirm if rule.decisive]
-    if needed and all(state == "ruled_out" for state in needed) and "supported" not in states:
-        return "ruled_out"
-    return "supported" if _weight(confirm) > 0 else "not_checkable"
+    return "supported" if "supported" in states and _net(confirm) >= _ENOUGH else "not_checkable"
+
+
+def _net(confirm: Sequence[tuple[Rule, CheckResult]]) -> float:
+    """Log-odds that the checks bring together."""
+    won = sum(rule.weight for rule, answer in confirm if answer.state == "supported")
+    lost = sum(rule.loss for rule, answer in confirm if answer.state == "ruled_out")
+    return won - lost
 
 
 def _confidence(prior: float, confirm: Sequence[tuple[Rule, CheckResult]]) -> float:
-    odds = math.log(prior / (1 - prior)) + _weight(confirm)
+    net = _net(confirm)
+    share = 1 / (1 + math.exp(-math.log(prior / (1 - prior)) - net))
     proven = any(rule.decisive and answer.state == "supported" for rule, answer in confirm)
-    return round(min(1 / (1 + math.exp(-odds)), _DECISIVE_CAP if proven else _CAP), 3)
+    if proven and net >= _ENOUGH:
+        return round(min(max(share, _FLOOR), _TOP), 3)
+    return round(min(share, _CAP), 3)
 
 
-def _weight(confirm: Sequence[tuple[Rule, CheckResult]]) -> float:
-    """Log-odds that the checks add: what supports less half of what speaks against."""
-    signs = {"supported": 1.0, "ruled_out": -_AGAINST, "not_checkable": 0.0}
-    return sum(signs[answer.state] * rule.weight for rule, answer in confirm)
+def settling_check(kind: str, causes: Sequence[Cause]) -> str:
+    """The open check that would move the first two causes apart the most; "" if none is open.
 
-
-def _settling_check(causes: Sequence[Cause]) -> str:
-    """The first open check of the likeliest cause that the second does not share."""
-    open_ones = [cause for cause in causes if cause.verdict != "ruled_out"][:2]
-    if len(open_ones) < 2:
+    How far it moves them: the difference of its weights for the two, doubled where it is decisive.
+    """
+    tree = tree_of(kind)
+    first_two = [cause.id for cause in causes if cause.verdict != "ruled_out"][:2]
+    if tree is None or not first_two:
         return ""
-    names = [
-        {check.check for check in cause.checks if check.state == "not_checkable"}
-        for cause in open_ones
-    ]
-    for cause in open_ones:
-        for check in cause.checks:
-            if check.check in names[0] ^ names[1]:
-                return check.check
-    return next((check.check for check in open_ones[0].checks if check.check in names[0]), "")
+    rules = {cause.id: {rule.check: rule for rule in cause.confirm} for cause in tree.causes}
+    open_checks = {
+        check.check: None
+        for cause in causes
+        if cause.id in first_two
+        for check in cause.checks
+        if check.state == "not_checkable"
+    }
+    pulls = [[_pull(rules[cause].get(name)) for cause in first_two] for name in open_checks]
+    apart = [max(pull) - min(pull) if len(pull) > 1 else max(pull) for pull in pulls]
+    best = max(zip(apart, open_checks, strict=True), key=lambda pair: pair[0], default=(0.0, ""))
+    return best[1] if best[0] > 0 else next(iter(open_checks), "")
+
+
+def _pull(rule: Rule | None) -> float:
+    return 0.0 if rule is None else rule.weight * (2.0 if rule.decisive else 1.0)

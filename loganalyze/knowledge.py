@@ -1,4 +1,9 @@
-"""The troubleshooting trees of tree/*.toml as frozen values."""
+"""The troubleshooting trees of tree/*.toml as frozen values.
+
+A file with a `symptom` is a tree: its branches name a cause, the checks for and against it, and the
+seeds' entries that it holds. The files `causes_*.toml` say once what each cause is, what to do
+about it, what to log if the evidence is missing, and where that comes from.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +17,23 @@ from loganalyze.config import load_data, load_folder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A check as a cause uses it. weight: log-odds it adds when supported (half of it is taken
-    off when ruled out). decisive: if supported, the cause may be called near certain."""
+    """A check as a cause uses it. weight: log-odds it adds when supported.
+
+    against: log-odds it takes off when ruled out; half the weight if not said (what was looked for
+    and not found tells less than what was found). decisive: if supported, the cause may be called
+    near certain. needed: without it the cause cannot be, so it is ruled out with the check.
+    """
 
     check: str
     weight: float = 1.0
+    against: float | None = None
     decisive: bool = False
+    needed: bool = False
+
+    @property
+    def loss(self) -> float:
+        """Log-odds taken off when the check is ruled out."""
+        return 0.5 * self.weight if self.against is None else self.against
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +71,15 @@ class Mechanism:
 
 
 @cache
+def catalogue() -> Mapping[str, Mapping[str, Any]]:
+    """What is said of every cause, by its id."""
+    return {entry["id"]: entry for part in load_folder("tree") for entry in part.get("cause", ())}
+
+
+@cache
 def symptoms() -> tuple[Symptom, ...]:
     """All trees, by file name."""
-    return tuple(_symptom(entry) for entry in load_folder("tree"))
+    return tuple(_symptom(entry) for entry in load_folder("tree") if "symptom" in entry)
 
 
 @cache
@@ -96,23 +118,24 @@ def _symptom(entry: Mapping[str, Any]) -> Symptom:
         name=entry["symptom"],
         kinds=tuple(entry["kinds"]),
         title=entry["title"],
-        causes=tuple(_cause(cause) for cause in entry["cause"]),
+        causes=tuple(_cause(branch) for branch in entry["branch"]),
     )
 
 
-def _cause(entry: Mapping[str, Any]) -> CauseRule:
+def _cause(branch: Mapping[str, Any]) -> CauseRule:
+    said = catalogue()[branch["cause"]]
     return CauseRule(
-        id=entry["id"],
-        prior=entry["prior"],
-        confirm=tuple(Rule(**rule) for rule in entry.get("confirm", ())),
-        exclude=tuple(Rule(**rule) for rule in entry.get("exclude", ())),
-        title=entry["title"],
-        remedy=_lists(entry["remedy"]),
-        log_next=_lists(entry.get("log_next", {"en": [], "zh": []})),
-        source=entry["source"],
-        seeds=tuple(entry.get("seeds", ())),
+        id=branch["cause"],
+        prior=branch["prior"],
+        confirm=tuple(Rule(**rule) for rule in branch["confirm"]),
+        exclude=tuple(Rule(**rule) for rule in branch.get("exclude", ())),
+        title=said["title"],
+        remedy=_lists(said["remedy"]),
+        log_next=_lists(said["log_next"]),
+        source=said["source"],
+        seeds=tuple(branch.get("seeds", ())),
     )
 
 
 def _lists(entry: Mapping[str, Any]) -> Mapping[str, tuple[str, ...]]:
-    return {lang: (text,) if isinstance(text, str) else tuple(text) for lang, text in entry.items()}
+    return {lang: tuple(texts) for lang, texts in entry.items()}

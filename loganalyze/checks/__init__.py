@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from loganalyze.checks.base import Check, CheckContext
-from loganalyze.checks.curves import CURVES
-from loganalyze.checks.system import NEEDS, SYSTEM
-from loganalyze.checks.training import TRAINING
+from loganalyze.checks.ends import ENDS
+from loganalyze.checks.gradient import GRADIENT
+from loganalyze.checks.loss import LOSS
+from loganalyze.checks.memory import MEMORY
+from loganalyze.checks.resume import RESUME
+from loganalyze.checks.rl import RL
+from loganalyze.checks.said import SAID
+from loganalyze.checks.settings import SETTINGS
+from loganalyze.checks.speed import SPEED
 
 __all__ = ("CHECKS", "Check", "CheckContext")
 
 #: Name -> check; the trees name nothing else, and a test holds that every one is used.
-CHECKS: Mapping[str, Check] = {**TRAINING, **CURVES, **SYSTEM, **NEEDS}
+CHECKS: Mapping[str, Check] = {
+    **LOSS, **GRADIENT, **SETTINGS, **RESUME, **SPEED, **MEMORY, **ENDS, **RL, **SAID,
+}  # fmt: skip

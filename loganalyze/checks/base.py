@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,30 +16,44 @@ from loganalyze.model import CheckResult, CheckState, Evidence, Finding, LineRef
 from loganalyze.tracks import Track, row_ref, tracks
 
 Floats = npt.NDArray[np.float64]
+#: Kinds that tell what a restart cost; their steps are those that were lost, not when it happened.
+AFTERWARDS = frozenset({"work_lost", "restart", "checkpoint_incomplete"})
+#: Kinds whose cause stands in the attempt before their own.
+_OF_THE_ATTEMPT_BEFORE = frozenset({"work_lost", "restart", "loss_discontinuity", "lr_schedule"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckContext:
-    """All that a check may look at: the run, the incident's findings and the one it is about."""
+    """All that a check may look at: the run, the incident's findings and the one it is about.
+
+    memo: tracks and events that are cut once; share it between the incidents of one run.
+    """
 
     run: RunLog
     findings: tuple[Finding, ...]
     finding: Finding
     thresholds: Thresholds
+    memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def first(self) -> int | None:
         """The incident's first step (what was lost later does not count)."""
-        moving = [f for f in self.findings if f.kind not in ("work_lost", "restart")]
-        steps = [f.step_first for f in moving if f.step_first is not None]
+        steps = [f.step_first for f in self._moving() if f.step_first is not None]
         return min(steps, default=self.finding.step_first)
 
     @property
     def last(self) -> int | None:
         """The incident's last step."""
-        moving = [f for f in self.findings if f.kind not in ("work_lost", "restart")]
-        steps = [f.step_last for f in moving if f.step_last is not None]
+        steps = [f.step_last for f in self._moving() if f.step_last is not None]
         return max(steps, default=self.finding.step_last)
+
+    @property
+    def segment(self) -> int:
+        """The segment of the finding that the tree is walked for."""
+        return self.finding.segment or 0
+
+    def _moving(self) -> list[Finding]:
+        return [f for f in self.findings if f.kind not in AFTERWARDS]
 
     def value(self, name: str) -> float:
         """A threshold of checks.toml."""
@@ -49,11 +63,20 @@ class CheckContext:
         """The incident's findings of these kinds."""
         return tuple(f for f in self.findings if f.kind in kinds)
 
+    def tracks(self, metric: str) -> tuple[Track, ...]:
+        """The metric's tracks over all segments and ranks; cut once."""
+        key = f"tracks {metric}"
+        if key not in self.memo:
+            self.memo[key] = tracks(self.run, metric)
+        found: tuple[Track, ...] = self.memo[key]
+        return found
+
     def track(self, metric: str) -> Track | None:
         """The metric's track in the finding's segment (the longest, if several); None without."""
-        found = tracks(self.run, metric)
-        same = [t for t in found if t.segment == (self.finding.segment or 0)] or list(found)
-        return max(same, key=len, default=None)
+        found = self.tracks(metric)
+        same = [t for t in found if t.segment == self.segment] or list(found)
+        own = [t for t in same if t.rank == self.finding.rank]
+        return max(own or same, key=len, default=None)
 
     def before(self, metric: str, points: int = 100) -> Floats:
         """The metric's finite values before the incident, the last `points` of them."""
@@ -73,21 +96,52 @@ class CheckContext:
         values = track.values[inside]
         return values[np.isfinite(values)]
 
+    def all_of(self, metric: str) -> Floats:
+        """The metric's finite values in the finding's segment."""
+        track = self.track(metric)
+        return np.empty(0) if track is None else track.values[np.isfinite(track.values)]
+
     def events(self, *kinds: str, margin: int | None = None) -> pl.DataFrame:
-        """Events of these kinds; with a margin only those within so many steps of the incident."""
-        frame = self.run.events.filter(pl.col("kind").is_in(kinds))
+        """Events of these kinds in the incident's attempt; with a margin only near its steps."""
+        frame = self.known_events().filter(pl.col("kind").is_in(kinds))
         if margin is None or self.first is None:
             return frame
         low, high = self.first - margin, (self.last or self.first) + margin
         return frame.filter(pl.col("step").is_between(low, high))
 
+    def known_events(self) -> pl.DataFrame:
+        """Events of the incident's segments (and of the one before, where the cause stands there).
+
+        With one column more: `signature`, the name of the failure text, or null.
+        """
+        if "events" not in self.memo:
+            name = pl.col("detail").str.json_path_match("$.signature")
+            self.memo["events"] = self.run.events.with_columns(signature=name)
+        frame: pl.DataFrame = self.memo["events"]
+        own = {f.segment for f in self.findings if f.segment is not None}
+        if len(self.run.meta.segments) < 2 or not own:
+            return frame
+        if any(f.kind in _OF_THE_ATTEMPT_BEFORE for f in self.findings):
+            own |= {segment - 1 for segment in own}
+        return frame.filter(pl.col("segment").is_in(sorted(own)) | pl.col("segment").is_null())
+
     def config(self, *names: str) -> str | None:
         """A setting by any of its names in the frameworks' dumps; None if it was not printed."""
-        lowered = {key.lower(): text for key, text in self.run.meta.config.items()}
-        return next((lowered[name] for name in names if name in lowered), None)
+        if "config" not in self.memo:
+            self.memo["config"] = _flat(self.run.meta.config)
+        flat: dict[str, str] = self.memo["config"]
+        return next((flat[name] for name in names if name in flat), None)
 
 
 Check = Callable[[CheckContext], CheckResult]
+
+
+def _flat(config: Any) -> dict[str, str]:
+    """Settings by lower-case name and by the last part of a dotted name."""
+    flat = {str(key).lower().replace("-", "_"): str(text) for key, text in config.items()}
+    for name in list(flat):
+        flat.setdefault(name.replace("/", ".").rsplit(".", 1)[-1], flat[name])
+    return flat
 
 
 def result(
@@ -124,9 +178,18 @@ def at_step(context: CheckContext, metric: str, step: int | None, label: str) ->
     track = context.track(metric)
     if track is None or step is None or not len(track):
         return seen(label, None)
-    at = max(int(np.searchsorted(track.steps, step, side="right")) - 1, 0)
+    return at_point(
+        context, track, max(int(np.searchsorted(track.steps, step, side="right")) - 1, 0), label
+    )
+
+
+def at_point(
+    context: CheckContext, track: Track, at: int, label: str, expected: str = ""
+) -> Evidence:
+    """Point `at` of a track as evidence, with its line."""
     ref = row_ref(context.run, int(track.rows[at]))
-    return seen(label, float(track.values[at]), step=int(track.steps[at]), ref=ref)
+    value, step = float(track.values[at]), int(track.steps[at])
+    return seen(label, value, step=step, ref=ref, expected=expected)
 
 
 def event_evidence(label: str, row: dict[str, Any]) -> Evidence:
@@ -143,6 +206,11 @@ def detail(row: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def rows_of(frame: pl.DataFrame, most: int = 50) -> list[dict[str, Any]]:
+    """The first events of a frame as dicts."""
+    return frame.head(most).to_dicts()
+
+
 def truth(text: str | None) -> bool | None:
     """A printed setting as a truth value; None where it was not printed."""
     if text is None:
@@ -156,3 +224,13 @@ def number(text: str | None) -> float | None:
         return float(text) if text is not None else None
     except ValueError:
         return None
+
+
+def median(values: Floats) -> float:
+    """Median as a Python number."""
+    return float(np.median(values))
+
+
+def spread(values: Floats) -> float:
+    """Robust standard deviation: 1.4826 times the median distance from the median."""
+    return 1.4826 * float(np.median(np.abs(values - np.median(values))))

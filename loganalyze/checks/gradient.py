@@ -1,0 +1,292 @@
+"""Checks on the gradient norm and on the number format it is computed in."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from loganalyze.checks.base import (
+    Check,
+    CheckContext,
+    at_point,
+    at_step,
+    event_evidence,
+    median,
+    missing,
+    number,
+    result,
+    rows_of,
+    seen,
+    truth,
+    yes_or_no,
+)
+from loganalyze.model import CheckResult
+from loganalyze.tracks import Track
+
+_LOSSES = ("loss_spike", "loss_divergence", "loss_nonfinite")
+_CLIP = ("clip_grad", "max_grad_norm", "gradient_clipping", "grad_clip", "gradient_clip_val")
+
+
+def grad_leads(context: CheckContext) -> CheckResult:
+    """The gradient norm left its range before the loss did."""
+    track = context.track("grad_norm")
+    if track is None or not _alive(track):
+        return missing("grad_leads", "grad_norm")
+    losses = [f.step_first for f in context.of_kind(*_LOSSES) if f.step_first is not None]
+    start = min(losses, default=context.first)
+    if start is None:
+        return missing("grad_leads", "step")
+    told = [f.step_first for f in context.of_kind("grad_explosion") if f.step_first is not None]
+    onset = min(told, default=None)
+    onset = _onset(context, track, start) if onset is None else onset
+    if onset is None:
+        return yes_or_no("grad_leads", False, at_step(context, "grad_norm", start, "norm"))
+    lead = start - onset
+    evidence = at_step(context, "grad_norm", onset, "norm")
+    return yes_or_no("grad_leads", lead > 0, evidence, seen("lead_steps", lead, "step", "> 0"))
+
+
+def _alive(track: Track) -> bool:
+    """Whether the norm is more than a placeholder: several values, not all zero."""
+    return len(np.unique(track.values[np.isfinite(track.values)][:200])) > 1
+
+
+def _onset(context: CheckContext, track: Track, start: int) -> int | None:
+    """First step of the last ten lines up to `start` above three times the level before them."""
+    end = int(np.searchsorted(track.steps, start, side="right"))
+    recent = slice(max(0, end - 10), end)
+    earlier = track.values[max(0, end - 110) : max(0, end - 10)]
+    earlier = earlier[np.isfinite(earlier)]
+    if len(earlier) < 5:
+        return None
+    hits = np.flatnonzero(track.values[recent] > context.value("norm_rise") * median(earlier))
+    return int(track.steps[recent][hits[0]]) if len(hits) else None
+
+
+def grad_isolated(context: CheckContext) -> CheckResult:
+    """Only one logged step is far above the level; its neighbours are calm."""
+    found = context.of_kind("grad_explosion")
+    if not found:
+        return missing("grad_isolated", "grad_norm")
+    length = found[0].statistics.get("length_points")
+    if not isinstance(length, int | float):
+        return missing("grad_isolated", "grad_norm")
+    return yes_or_no("grad_isolated", length <= 1, seen("points_above", float(length), "", "1"))
+
+
+def grad_zero(context: CheckContext) -> CheckResult:
+    """The gradient norm is exactly zero on most lines of the incident."""
+    values = context.during("grad_norm")
+    if not len(values):
+        return missing("grad_zero", "grad_norm")
+    share = float(np.mean(values == 0.0))
+    return yes_or_no("grad_zero", share > 0.5, seen("share_of_zeros", share, "", "> 0.5"))
+
+
+def grad_pinned(context: CheckContext) -> CheckResult:
+    """The norm stands at one constant: the clipping threshold, or the square root of 2."""
+    values = context.during("grad_norm")
+    if len(values) < 3:
+        return missing("grad_pinned", "grad_norm")
+    level = median(values)
+    same = float(np.mean(np.abs(values - level) < 1e-3 * max(level, 1e-12))) > 0.8
+    clip = number(context.config(*_CLIP)) or 1.0
+    special = any(abs(level - mark) < 2e-3 for mark in (clip, math.sqrt(2)))
+    return yes_or_no("grad_pinned", same and special, seen("norm", level, "", f"{clip:g} or 1.414"))
+
+
+def grad_first_nonfinite(context: CheckContext) -> CheckResult:
+    """The gradient was not finite at a step whose loss still was."""
+    grad, loss = context.track("grad_norm"), context.track("loss")
+    if grad is None or loss is None:
+        return missing("grad_first_nonfinite", "grad_norm", "loss")
+    bad_grad = np.flatnonzero(~np.isfinite(grad.values))
+    bad_loss = loss.steps[~np.isfinite(loss.values)]
+    if not len(bad_grad):
+        return yes_or_no("grad_first_nonfinite", False)
+    first_loss = int(bad_loss[0]) if len(bad_loss) else math.inf
+    evidence = at_point(context, grad, int(bad_grad[0]), "norm")
+    leads = int(grad.steps[bad_grad[0]]) < first_loss
+    return yes_or_no("grad_first_nonfinite", leads, evidence)
+
+
+def grad_huge_at_start(context: CheckContext) -> CheckResult:
+    """The first norms are infinite or above 10,000 while the loss is sane."""
+    grad, loss = context.track("grad_norm"), context.track("loss")
+    if grad is None or not len(grad):
+        return missing("grad_huge_at_start", "grad_norm")
+    if int(grad.steps[0]) > 10 * grad.interval:
+        return missing("grad_huge_at_start", "earlier_steps")
+    scale = context.before("loss_scale") if context.track("loss_scale") is not None else np.empty(0)
+    factor = float(scale[0]) if len(scale) and scale[0] > 1 else 1.0
+    first = float(grad.values[0])
+    huge = math.isinf(first) or first / factor > context.value("huge_norm")
+    sane = loss is None or math.isfinite(float(loss.values[0]))
+    return yes_or_no(
+        "grad_huge_at_start", huge and sane, at_point(context, grad, 0, "norm", "< 10000")
+    )
+
+
+def grad_drifts(context: CheckContext) -> CheckResult:
+    """The norm's level rose by 30 % or more over the lines before, slowly."""
+    values = context.before("grad_norm", 1000)
+    if len(values) < 100:
+        return missing("grad_drifts", "grad_norm" if not len(values) else "earlier_steps")
+    half = len(values) // 2
+    ratio = median(values[half:]) / max(median(values[:half]), 1e-12)
+    return yes_or_no("grad_drifts", ratio > 1.3, seen("change_ratio", ratio, "", "> 1.3"))
+
+
+def noise_follows_lr(context: CheckContext) -> CheckResult:
+    """The swing of the norm rises and falls with the learning rate (correlation above 0.7)."""
+    grad, rate = context.track("grad_norm"), context.track("lr")
+    if grad is None or rate is None or len(grad) < 200 or len(rate) < 200:
+        return missing("noise_follows_lr", "grad_norm", "lr")
+    size = len(grad) // 20
+    swings, rates = [], []
+    for block in range(20):
+        own = slice(block * size, (block + 1) * size)
+        values = grad.values[own][np.isfinite(grad.values[own])]
+        at = min(int(np.searchsorted(rate.steps, grad.steps[own][0])), len(rate) - 1)
+        if len(values) > 2:
+            swings.append(float(np.std(values)))
+            rates.append(float(rate.values[at]))
+    if len(swings) < 10 or np.std(swings) == 0 or np.std(rates) == 0:
+        return yes_or_no("noise_follows_lr", False)
+    link = float(np.corrcoef(swings, rates)[0, 1])
+    return yes_or_no("noise_follows_lr", link > 0.7, seen("correlation", link, "", "> 0.7"))
+
+
+def norm_holds_scale(context: CheckContext) -> CheckResult:
+    """The printed norm still contains the loss scale: both change by the same factor."""
+    told = context.finding.statistics.get("loss_scale_removed")
+    if told in ("yes", 1):
+        return result("norm_holds_scale", "supported", seen("loss_scale_removed", "yes"))
+    grad, scale = context.track("grad_norm"), context.track("loss_scale")
+    if grad is None or scale is None:
+        return missing("norm_holds_scale", "loss_scale")
+    return yes_or_no("norm_holds_scale", False, seen("loss_scale_removed", "no"))
+
+
+def clip_off(context: CheckContext) -> CheckResult:
+    """Gradient clipping is off, or the limit lies far above the usual norm."""
+    limit = number(context.config(*_CLIP))
+    if limit is None:
+        return missing("clip_off", "setting_clip")
+    usual = context.before("grad_norm")
+    far = bool(len(usual)) and limit > 10 * max(median(usual), 1e-12)
+    evidence = seen("clip_threshold", limit, "", "> 0, near the norm")
+    return yes_or_no("clip_off", limit <= 0 or far, evidence)
+
+
+def clip_below_norm(context: CheckContext) -> CheckResult:
+    """The clipping threshold lies below the usual norm."""
+    limit, values = number(context.config(*_CLIP)), context.all_of("grad_norm")
+    if limit is None or not len(values):
+        return missing("clip_below_norm", "setting_clip" if limit is None else "grad_norm")
+    usual = median(values)
+    evidence = seen("clip_threshold", limit, "", f"< {usual:.3g}")
+    return yes_or_no("clip_below_norm", 0 < limit < usual, evidence)
+
+
+def is_fp16(context: CheckContext) -> CheckResult:
+    """The run computes in float16 (a loss scale above 1, or the configuration says so)."""
+    said = truth(context.config("fp16", "fp16_enabled"))
+    scale = context.track("loss_scale")
+    if said is None and scale is None and not len(context.events("overflow")):
+        return missing("is_fp16", "setting_precision")
+    scaled = scale is not None and bool((scale.values > 1).any())
+    scaled |= len(context.events("overflow")) > 0
+    text = "fp16" if said or scaled else "not fp16"
+    return yes_or_no("is_fp16", bool(said) or scaled, seen("precision", text))
+
+
+def is_bf16(context: CheckContext) -> CheckResult:
+    """The run computes in bfloat16: its range is float32's, so overflow is no likely cause."""
+    said = truth(context.config("bf16", "use_bf16", "bf16_enabled", "bfloat16_enabled"))
+    scale = context.track("loss_scale")
+    if scale is not None and bool((scale.values > 1).any()):
+        return yes_or_no("is_bf16", False, seen("precision", "fp16"))
+    if said is None:
+        return missing("is_bf16", "setting_precision")
+    return yes_or_no("is_bf16", said, seen("precision", "bf16" if said else "not bf16"))
+
+
+def scale_halves(context: CheckContext) -> CheckResult:
+    """The loss scale fell at the incident: float16 overflowed."""
+    rows = rows_of(context.events("overflow", margin=20), 1)
+    if rows:
+        return yes_or_no("scale_halves", True, event_evidence("overflow_line", rows[0]))
+    track = context.track("loss_scale")
+    if track is None or context.first is None:
+        return missing("scale_halves", "loss_scale")
+    at = np.flatnonzero(np.abs(track.steps - context.first) <= 10 * track.interval)
+    falls = [i for i in at[1:] if track.values[i] <= track.values[i - 1] / 2]
+    if not falls:
+        place = at_step(context, "loss_scale", context.first, "scale")
+        return yes_or_no("scale_halves", False, place)
+    return yes_or_no("scale_halves", True, at_point(context, track, int(falls[0]), "scale"))
+
+
+def scale_falls_first(context: CheckContext) -> CheckResult:
+    """The loss scale fell before the gradient norm or the loss moved."""
+    track, start = context.track("loss_scale"), context.first
+    moved = [
+        f.step_first for f in context.of_kind("grad_explosion", *_LOSSES)
+        if f.step_first is not None
+    ]  # fmt: skip
+    if track is None or start is None:
+        return missing("scale_falls_first", "loss_scale")
+    if not moved:
+        return yes_or_no("scale_falls_first", False)
+    window = (track.steps < min(moved)) & (track.steps >= min(moved) - 50 * track.interval)
+    at = np.flatnonzero(window)
+    falls = [i for i in at[1:] if track.values[i] <= track.values[i - 1] / 2]
+    if not falls:
+        return yes_or_no("scale_falls_first", False)
+    return yes_or_no("scale_falls_first", True, at_point(context, track, int(falls[0]), "scale"))
+
+
+def scale_at_floor(context: CheckContext) -> CheckResult:
+    """The loss scale reached its floor (1 or less), or steps overflow one after the other."""
+    values = context.all_of("loss_scale")
+    overflows = context.events("overflow")
+    if not len(values) and not len(overflows):
+        return missing("scale_at_floor", "loss_scale")
+    if len(values) and bool((values > 1).any()) and float(values.min()) <= 1.0:
+        return yes_or_no("scale_at_floor", True, seen("scale", float(values.min()), "", "> 1"))
+    steps = np.sort(np.unique(overflows["step"].drop_nulls().to_numpy()))
+    longest = _longest_row(steps)
+    evidence = seen("overflows_in_a_row", longest, "", ">= 12")
+    return yes_or_no("scale_at_floor", longest >= 12, evidence)
+
+
+def _longest_row(steps: np.ndarray) -> int:
+    """Length of the longest run of neighbouring steps."""
+    if not len(steps):
+        return 0
+    breaks = np.flatnonzero(np.diff(steps) > 1)
+    edges = np.concatenate(([-1], breaks, [len(steps) - 1]))
+    return int(np.max(np.diff(edges)))
+
+
+def scale_sinks(context: CheckContext) -> CheckResult:
+    """The loss scale's level sank over the whole run though it grew back at times."""
+    values = context.all_of("loss_scale")
+    if len(values) < 100 or not bool((values > 1).any()):
+        return missing("scale_sinks", "loss_scale" if not len(values) else "later_steps")
+    third = len(values) // 3
+    fall = float(np.log2(max(median(values[:third]), 1e-9) / max(median(values[-third:]), 1e-9)))
+    return yes_or_no("scale_sinks", fall >= 2, seen("halvings", fall, "", ">= 2"))
+
+
+GRADIENT: dict[str, Check] = {
+    check.__name__: check
+    for check in (
+        grad_leads, grad_isolated, grad_zero, grad_pinned, grad_first_nonfinite,
+        grad_huge_at_start, grad_drifts, noise_follows_lr, norm_holds_scale, clip_off,
+        clip_below_norm, is_fp16, is_bf16, scale_halves, scale_falls_first, scale_at_floor,
+        scale_sinks,
+    )
+}  # fmt: skip
