@@ -15,7 +15,10 @@ from loganalyze.detectors.audit_settings import (
 )
 from loganalyze.detectors.base import Context, Detector, finding
 from loganalyze.detectors.life_events import happenings
-from loganalyze.model import Evidence, Finding, LineRef, Severity
+from loganalyze.model import Evidence, Finding, LineRef, Severity, Threshold
+
+#: Settings that a rule counts in another unit than the one they are printed in.
+_COUNTED = frozenset({"warmup_steps", "batch", "init_std"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,15 +153,31 @@ def _finding(context: Context, remark: Remark) -> Finding:
         },
         threshold=threshold,
         rules=seeds,
-        evidence=(
-            Evidence(
-                label="config_setting",
-                value=f"{named} = {config.get(named, remark.value)}",
-                expected=f"{threshold.value:g}",
-                ref=_config_ref(context),
-            ),
-        ),
+        evidence=_shown(context, remark, named, threshold),
     )
+
+
+def _shown(
+    context: Context, remark: Remark, named: str, threshold: Threshold
+) -> tuple[Evidence, ...]:
+    """The setting as printed and, where the rule counts it otherwise, what the rule looked at."""
+    ref = _config_ref(context)
+    if remark.key == "precision":
+        text = f"fp{remark.value:.0f}"
+        return (Evidence(label="config_precision", value=text, expected="bf16", ref=ref),)
+    usual = f"{'<=' if remark.side == 'above' else '>='} {threshold.value:g}"
+    counted = remark.key in _COUNTED
+    printed = Evidence(
+        label="config_setting",
+        value=f"{named} = {context.run.meta.config.get(named, remark.value)}",
+        expected="" if counted else usual,
+        ref=ref,
+    )
+    if not counted:
+        return (printed,)
+    unit = threshold.unit
+    label = f"config_{remark.key}"
+    return (printed, Evidence(label=label, value=remark.value, unit=unit, expected=usual, ref=ref))
 
 
 def _config_ref(context: Context) -> LineRef | None:

@@ -25,7 +25,7 @@ def detect_unread(context: Context) -> list[Finding]:
     run = context.run
     found = []
     for index, source in enumerate(run.sources):
-        own = [p for p in run.problems if _unread(p) and (p.ref is None or p.ref.source == index)]
+        own = [p for p in run.problems if _unread(p) and index == _source_of(p, run.sources)]
         share = source.account.unknown / max(1, source.account.lines)
         much = source.account.unknown >= context.value(
             "unread_input.least_lines"
@@ -33,6 +33,14 @@ def detect_unread(context: Context) -> list[Finding]:
         if own or much:
             found.append(_unread_finding(context, source, share, own))
     return found
+
+
+def _source_of(problem: Problem, sources: Sequence[Source]) -> int:
+    """The input that a problem is about: its line's, the one it names, else the first."""
+    if problem.ref is not None:
+        return problem.ref.source
+    named = (i for i, source in enumerate(sources) if source.path in problem.message)
+    return next(named, 0)
 
 
 def _unread(problem: Problem) -> bool:

@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from loganalyze import config
 from loganalyze.model import Report
-from loganalyze.report import numbers, page, story
+from loganalyze.report import amounts, numbers, page, story
 from loganalyze.report.budget import page_points
 from loganalyze.report.charts import page_data, plotly_hash, plotly_packed, script_hash
 from loganalyze.report.curves import charts
@@ -127,7 +127,7 @@ def _environment() -> Environment:
     environment.globals.update(
         t=_spoken, b=_pair, label=_label, both=both, plain=plain, number=numbers.number,
         grouped=numbers.grouped, size=numbers.size, span=numbers.steps, clock=numbers.clock,
-        story=story,
+        story=story, steps_text=amounts.span,
     )  # fmt: skip
     return environment
 

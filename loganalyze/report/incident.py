@@ -54,7 +54,7 @@ class FindingBlock:
     where: Both
     clock: str
     observations: tuple[Observation, ...]
-    statistics: tuple[tuple[Both, str], ...]
+    statistics: tuple[tuple[Both, Both], ...]
     rules: tuple[Threshold, ...]
     first: bool = False
 
@@ -145,8 +145,14 @@ def _card(
         log_next=story.log_next(incident) if full else (),
         settle=both(incident.settle) if incident.settle else None,
         missing=story.missing_words(missing) if missing and full else None,
-        replay=story.replay_command(run, mover, files) if mover is not None else "",
+        replay=_replay(run, mover, files),
     )
+
+
+def _replay(run: RunView, mover: Finding | None, files: Files) -> str:
+    if mover is None or not story.can_replay(mover):
+        return ""
+    return story.replay_command(run, mover, files)
 
 
 def finding_block(

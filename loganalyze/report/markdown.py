@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from loganalyze.model import Evidence, Finding, Incident, Report
-from loganalyze.report import numbers, story
+from loganalyze.report import amounts, numbers, story
 from loganalyze.report.model import RunView, fine, missing_of, ordered_causes, views
 from loganalyze.report.story import Files
 from loganalyze.report.text import CHECK_MARKS, place, skip_reason
@@ -69,9 +69,11 @@ def _ordered(key: str, items: tuple[Both, ...], lang: str) -> list[str]:
 
 def _incident(run: RunView, incident: Incident, lang: str, files: Files) -> list[str]:
     title = f"{story.code_of(incident.kind)} {kind_title(incident.kind).of(lang)}"
-    span = both("ui_steps_n", steps=numbers.steps(incident.step_first, incident.step_last))
+    span = amounts.span(incident.step_first, incident.step_last)
     severity = both(f"ui_severity_{incident.severity}").of(lang)
-    lines = [f"### {inert(f'{severity}: {title} ({span.of(lang)})')}", ""]
+    where = f" ({span.of(lang)})" if span.en else ""
+    title = f"{severity}: {title}{where}"
+    lines = [f"### {inert(title)}", ""]
     facts = [part for part in (story.outcome(incident), story.cost(incident)) if part is not None]
     lines += [f"- {inert(fact.of(lang))}" for fact in facts]
     for finding in run.members(incident):
@@ -88,7 +90,7 @@ def _incident(run: RunView, incident: Incident, lang: str, files: Files) -> list
     if missing:
         lines += [_fact("ui_not_checked", story.missing_words(missing), lang), ""]
     mover = run.mover(incident)
-    if mover is not None:
+    if mover is not None and story.can_replay(mover):
         lines += [code(story.replay_command(run, mover, files)), ""]
     return lines
 

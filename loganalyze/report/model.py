@@ -138,6 +138,18 @@ class RunView:
         return tuple(name for name in EXPECTED[panel] if name not in have)
 
     @cached_property
+    def reporting_ranks(self) -> int:
+        """Ranks that report the same metric of the same step; 1 where one rank prints for all."""
+        frame, names = self.diagnosis.run.readings, self.distributed
+        if not names:
+            return 1
+        rank = pl.col("rank")
+        at_once = frame.filter(rank.is_not_null()).group_by("segment", "step").agg(
+            rank.filter(pl.col(name).is_not_null()).n_unique().alias(name) for name in names
+        )  # fmt: skip
+        return max(1, *(_whole(at_once[name].max()) or 0 for name in names))
+
+    @cached_property
     def distributed(self) -> tuple[str, ...]:
         """Metrics that two ranks or more report."""
         frame = self.diagnosis.run.readings

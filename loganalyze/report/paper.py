@@ -15,6 +15,7 @@ STYLES = {
     "clean": "32", "unreadable": "35",
 }  # fmt: skip
 LABEL_WIDTH = 16
+_CLOSING, _OPENING = frozenset("、，。；：！？）】》”’"), frozenset("（【《“‘")
 
 
 def inert(text: str) -> str:
@@ -112,14 +113,23 @@ def wrapped(text: str, width: int) -> Iterator[str]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    word = ""
+    """Unbreakable pieces: words, blanks, wide characters with the punctuation that clings to them.
+
+    No line begins with a closing mark or ends with an opening one.
+    """
+    held = ""
     for ch in text:
         wide = unicodedata.east_asian_width(ch) in "WF"
-        if ch == " " or wide:
-            yield from (word,) if word else ()
-            word = ""
-            yield ch
-        else:
-            word += ch
-    if word:
-        yield word
+        if ch in _CLOSING and held and not held.isspace():
+            held += ch
+            continue
+        last = held[-1:]
+        breaks = (
+            ch == " " or wide or last == " " or unicodedata.east_asian_width(last or "a") in "WF"
+        )
+        if held and breaks and last not in _OPENING:
+            yield held
+            held = ""
+        held += ch
+    if held:
+        yield held

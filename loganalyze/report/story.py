@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import PurePath
 
 from loganalyze import config
-from loganalyze.model import Evidence, Finding, Incident, Report, Threshold
-from loganalyze.report import numbers
+from loganalyze.model import Cause, Evidence, Finding, Incident, Report, Threshold
+from loganalyze.report import amounts, numbers
 from loganalyze.report.model import (
     RunView,
     best_cause,
@@ -27,6 +27,10 @@ from loganalyze.report.wording import (
 )
 
 Files = Mapping[str, PurePath]
+#: From here on a cause is told as the answer; below it is only the likeliest of several.
+_LIKELY = 0.5
+#: Families whose findings a replay of the step can explain.
+_REPLAYABLE = frozenset({"loss", "gradient", "samples", "rl", "ranks"})
 
 
 def verdict_word(verdict: str) -> Both:
@@ -66,7 +70,7 @@ def basis(run: RunView) -> Both:
         steps=numbers.grouped(run.step_count),
         range=numbers.steps(run.step_first, run.step_last),
         metrics=len(run.metrics),
-        ranks=max(1, len(run.ranks)),
+        ranks=run.reporting_ranks,
         checks=len(detectors_by_status(run.diagnosis, "ran")),
     )
 
@@ -85,8 +89,8 @@ def first_parts(run: RunView) -> tuple[Both, Both] | None:
     if incident is None:
         return None
     mover = run.mover(incident)
-    kind, step = (mover.kind, mover.step_first) if mover else (incident.kind, incident.step_first)
-    return kind_title(kind), when(run, step)
+    kind, step = (mover.kind, mover.step_first) if mover else (incident.kind, None)
+    return kind_title(kind), when(run, incident.step_first if step is None else step)
 
 
 def first_trouble(run: RunView) -> Both | None:
@@ -96,17 +100,32 @@ def first_trouble(run: RunView) -> Both | None:
 
 
 def why(incident: Incident) -> Both:
-    """The surest cause in a few words, or that none could be shown."""
+    """The surest cause in a few words; the likeliest ones where none is likelier than not."""
     cause = best_cause(incident)
-    if cause is not None:
+    if cause is not None and settled(incident):
         title = cause_text(incident.kind, cause.id).title
         return both("ui_why_supported", cause=title, confidence=percent(cause.confidence))
+    if cause is not None:
+        likely = [c for c in ordered_causes(incident) if c.verdict == "supported"][:2]
+        return both("ui_why_likely", causes=joined([_weighed(incident, c) for c in likely],
+                                                   en="; ", zh="；"))  # fmt: skip
     open_causes = [c for c in ordered_causes(incident) if c.verdict == "not_checkable"]
     if open_causes:
         titles = joined([cause_text(incident.kind, c.id).title for c in open_causes[:2]],
                         en=" / ", zh=" / ")  # fmt: skip
         return both("ui_why_open", causes=titles)
     return both("ui_why_unknown")
+
+
+def settled(incident: Incident) -> bool:
+    """Whether one cause is likelier than not."""
+    cause = best_cause(incident)
+    return cause is not None and cause.confidence >= _LIKELY
+
+
+def _weighed(incident: Incident, cause: Cause) -> Both:
+    title = cause_text(incident.kind, cause.id).title
+    return both("ui_cause_share", cause=title, confidence=percent(cause.confidence))
 
 
 def remedies(incident: Incident) -> tuple[Both, ...]:
@@ -126,25 +145,25 @@ def log_next(incident: Incident) -> tuple[Both, ...]:
 
 
 def do_first(run: RunView) -> tuple[Both, ...]:
-    """What to do first about the headline; the check that would settle it if there is no remedy."""
+    """What to do first about the headline: while its cause is open, the check that settles it."""
     head = run.headline
     for incident in ((head,) if head else ()) + run.incidents:
         found = remedies(incident)
+        if incident.settle and not settled(incident):
+            found = (both("ui_settle", check=both(incident.settle)), *found)
         if found:
             return found
-        if incident.settle:
-            return (both("ui_settle", check=both(incident.settle)),)
     return ()
 
 
 def cost(incident: Incident) -> Both | None:
     """Steps and time that an incident cost; None where it cost nothing known."""
-    parts: list[Both] = []
-    if incident.cost_steps:
-        parts.append(both("ui_cost_steps", steps=numbers.grouped(incident.cost_steps)))
-    if incident.cost_seconds:
-        parts.append(plain(numbers.duration(incident.cost_seconds)))
-    return joined(parts) if parts else None
+    seconds = numbers.duration(incident.cost_seconds) if incident.cost_seconds else ""
+    if not incident.cost_steps:
+        return both("ui_cost_time", time=seconds) if seconds else None
+    key = "ui_cost_step" if incident.cost_steps == 1 else "ui_cost_steps"
+    lost = both(key, steps=numbers.grouped(incident.cost_steps))
+    return both("ui_cost_both", steps=lost, time=seconds) if seconds else lost
 
 
 def outcome(incident: Incident) -> Both | None:
@@ -159,9 +178,10 @@ def percent(share: float) -> str:
     return f"{round(100 * share)} %"
 
 
-def limit(threshold: Threshold) -> str:
+def limit(threshold: Threshold) -> Both:
     """A threshold as name = value unit."""
-    return f"{threshold.name} = {numbers.number(threshold.value, threshold.unit)}"
+    value = amounts.amount(threshold.value, threshold.unit)
+    return Both(f"{threshold.name} = {value.en}", f"{threshold.name} = {value.zh}")
 
 
 def finding_where(finding: Finding) -> Both:
@@ -177,19 +197,20 @@ def finding_where(finding: Finding) -> Both:
 def evidence_line(evidence: Evidence) -> Both:
     """One observation: label, value, what was expected."""
     unit = evidence.unit
-    value = "" if evidence.value is None else numbers.number(evidence.value, unit)
-    label = both(evidence.label, value=value, unit=unit, expected=evidence.expected,
+    value = plain("") if evidence.value is None else amounts.amount(evidence.value, unit)
+    expected = amounts.expectation(evidence.expected, unit) if evidence.expected else plain("")
+    label = both(evidence.label, value=value, unit=unit, expected=expected,
                  step="" if evidence.step is None else evidence.step)  # fmt: skip
-    if not value:
+    if not value.en:
         return label
     key = "ui_evidence_expected" if evidence.expected else "ui_evidence_value"
-    return both(key, label=label, value=value, expected=evidence.expected)
+    return both(key, label=label, value=value, expected=expected)
 
 
-def statistics(finding: Finding) -> tuple[tuple[Both, str], ...]:
+def statistics(finding: Finding) -> tuple[tuple[Both, Both], ...]:
     """The statistics of a finding, labelled, sorted by key."""
     return tuple(
-        (both(key), numbers.number(value)) for key, value in sorted(finding.statistics.items())
+        (both(key), amounts.amount(value)) for key, value in sorted(finding.statistics.items())
     )
 
 
@@ -213,11 +234,17 @@ def commands(run: RunView, files: Files) -> tuple[str, ...]:
         made.append(f"loganalyze open {quoted(str(page))}")
     worst = run.headline
     finding = run.mover(worst) if worst else next(iter(run.findings.values()), None)
-    if finding is not None and finding.severity != "info":
+    if finding is not None and finding.severity != "info" and can_replay(finding):
         made.append(replay_command(run, finding, files))
     if finding is not None and len(made) < 2:
         made.append(f"loganalyze explain {finding.code}")
     return tuple(made[:2])
+
+
+def can_replay(finding: Finding) -> bool:
+    """Whether running the step again can tell more: it is about numbers and has a step."""
+    kind = config.kinds().get(finding.kind)
+    return finding.step_first is not None and kind is not None and kind.family in _REPLAYABLE
 
 
 def replay_command(run: RunView, finding: Finding, files: Files) -> str:

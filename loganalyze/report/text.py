@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loganalyze.model import Cause, Evidence, Finding, Incident, Report, Source
-from loganalyze.report import numbers, story
+from loganalyze.model import Cause, CheckResult, Evidence, Finding, Incident, Report, Source
+from loganalyze.report import amounts, numbers, story
 from loganalyze.report.model import (
     RunView,
     detectors_by_status,
@@ -63,8 +63,7 @@ def _run(paper: Paper, run: RunView) -> None:
 def _incident(paper: Paper, run: RunView, incident: Incident, number: int) -> None:
     paper.gap()
     title = f"{number}. {story.code_of(incident.kind)} {paper.say(kind_title(incident.kind))}"
-    span = numbers.steps(incident.step_first, incident.step_last)
-    where = paper.say(both("ui_steps_n", steps=span))
+    where = paper.say(amounts.span(incident.step_first, incident.step_last))
     paper.line(0, title, incident.severity, mark=MARKS[incident.severity], tail=where)
     facts = [part for part in (story.outcome(incident), story.cost(incident)) if part is not None]
     if facts:
@@ -85,8 +84,8 @@ def _incident(paper: Paper, run: RunView, incident: Incident, number: int) -> No
 
 def _finding(paper: Paper, run: RunView, finding: Finding, *, first: bool = False) -> None:
     head = f"{finding.id}  {paper.say(kind_title(finding.kind))}"
-    span = numbers.steps(finding.step_first, finding.step_last)
-    tail = [paper.say(both("ui_steps_n", steps=span)) if finding.step_first is not None else ""]
+    known = finding.step_first is not None
+    tail = [paper.say(amounts.span(finding.step_first, finding.step_last)) if known else ""]
     tail += [paper.say(story.finding_where(finding)), numbers.clock(run.wall_s(finding.step_first))]
     tail += [paper.say(both("ui_first_mover"))] if first else []
     paper.line(2, head, finding.severity, mark=MARKS[finding.severity],
@@ -94,10 +93,11 @@ def _finding(paper: Paper, run: RunView, finding: Finding, *, first: bool = Fals
     for evidence in finding.evidence:
         _evidence(paper, run, evidence, 6)
     for label, value in story.statistics(finding) if not finding.evidence else ():
-        paper.line(6, f"{paper.say(label)}: {value}")
+        paper.line(6, paper.say(both("ui_evidence_value", label=label, value=value)))
     if finding.threshold is not None:
-        text = both("ui_limit_line", limit=story.limit(finding.threshold),
-                    source=finding.threshold.source)  # fmt: skip
+        # Sources are cited in English only: the Chinese text leaves them to the page.
+        key = "ui_limit_line" if paper.lang == "en" else "ui_limit_bare"
+        text = both(key, limit=story.limit(finding.threshold), source=finding.threshold.source)
         paper.line(6, paper.say(text), "dim")
     _spark(paper, run, finding.metric, finding, 6)
 
@@ -128,10 +128,17 @@ def _cause(paper: Paper, run: RunView, incident: Incident, cause: Cause) -> None
     paper.line(2, f"{CHECK_MARKS[cause.verdict]} {title}", style, tail=state)
     told = cause.verdict == "supported"
     for check in cause.checks[: MAX_CHECKS if told else 2]:
-        lack = f" ({paper.say(story.missing_words(check.missing))})" if check.missing else ""
-        paper.line(6, f"{CHECK_MARKS[check.state]} {paper.say(both(check.check))}{lack}", "dim")
+        text = paper.say(check_line(check))
+        paper.line(6, f"{CHECK_MARKS[check.state]} {text}", "dim")
         for evidence in check.evidence if told else ():
             _evidence(paper, run, evidence, 8)
+
+
+def check_line(check: CheckResult) -> Both:
+    """A check and, where it could not be answered, what it lacks."""
+    label = both(check.check)
+    lack = story.missing_words(check.missing)
+    return both("ui_check_lacks", check=label, missing=lack) if check.missing else label
 
 
 def _spark(
@@ -139,7 +146,7 @@ def _spark(
 ) -> None:
     line = spark(run, metric, finding, columns=min(60, paper.width - 30))
     if line is not None:
-        label = paper.say(both("ui_steps_n", steps=numbers.steps(line.first, line.last)))
+        label = paper.say(amounts.span(line.first, line.last))
         ends = f"{numbers.number(line.low)} … {numbers.number(line.high)}"
         paper.line(indent, f"{line.bars}  {ends}  {label}", "dim")
 
@@ -167,11 +174,9 @@ def _checks(paper: Paper, run: RunView) -> None:
     if skipped:
         paper.heading("ui_could_not")
     for detector in sorted(skipped, key=lambda d: d.detector):
-        paper.line(
-            2,
-            f"{paper.say(story.detector_name(detector.detector))}:"
-            f" {paper.say(skip_reason(detector))}",
-        )
+        name = story.detector_name(detector.detector)
+        line = both("ui_evidence_value", label=name, value=skip_reason(detector))
+        paper.line(2, paper.say(line))
     off = detectors_by_status(run.diagnosis, "off")
     if off:
         paper.heading("ui_off")
@@ -224,9 +229,9 @@ def _ending(paper: Paper, report: Report, runs: tuple[RunView, ...], files: File
     for run in runs if len(runs) > 1 else ():
         paper.line(0, f"{run.id}: {paper.say(story.verdict_line(run))}", run.diagnosis.verdict,
                    mark=MARKS[run.diagnosis.verdict])  # fmt: skip
-    line = paper.say(story.report_line(report, runs))
-    paper.line(0, f"{paper.say(both('ui_verdict'))}: {line}", report.verdict,
-               mark=MARKS[report.verdict])  # fmt: skip
+    line = both("ui_evidence_value", label=both("ui_verdict"),
+                value=story.report_line(report, runs))  # fmt: skip
+    paper.line(0, paper.say(line), report.verdict, mark=MARKS[report.verdict])
     worst = [run for run in runs if run.diagnosis.verdict == report.verdict][:1]
     typed = [command for run in worst for command in story.commands(run, files)]
     if not typed:

@@ -63,7 +63,7 @@ def test_text_of_a_clean_run_names_what_stands_behind_it(report: Report) -> None
     """Clean is said with steps, metrics, ranks and checks."""
     text = render(only(report, 1), "text", "en")
     assert "Nothing wrong was found in 100 steps" in text
-    assert "100 logged steps (10–1000), metrics: 2, ranks: 1, checks: 2" in text
+    assert "100 logged steps (10–1000), metrics: 2, ranks reporting: 1, checks: 2" in text
 
 
 def test_text_of_nothing_says_so() -> None:
