@@ -66,6 +66,53 @@ def build(seed: int = 0, lr: float = 3e-3) -> Step:
     return Step(model=model, optimizer=optimizer, loss_fn=loss_fn, clip=1.0)
 
 
+def exploding(layer: str, at: int, factor: float = 100.0, seed: int = 0) -> Step:
+    """A model whose layer multiplies its output from the `at`-th training step on."""
+    made = build(seed)
+    module = made.model.get_submodule(layer)
+    module.register_buffer("count", torch.zeros(()))
+
+    def hook(m: Any, given: Any, out: Tensor) -> Tensor:
+        m.count.add_(1)
+        return out * torch.where(m.count >= at, factor, 1.0)
+
+    module.register_forward_hook(hook)
+    return made
+
+
+def overflowing(layer: str, at: int, seed: int = 0) -> Step:
+    """A layer whose output leaves the range of fp16 for a moment, from a step on; fp32 holds it."""
+    made = build(seed)
+    module = made.model.get_submodule(layer)
+    module.register_buffer("count", torch.zeros(()))
+
+    def hook(m: Any, given: Any, out: Tensor) -> Tensor:
+        m.count.add_(1)
+        size = torch.where(m.count >= at, 1e6, 1.0).to(out.dtype)
+        return (out * size) / size
+
+    module.register_forward_hook(hook)
+    return made
+
+
+def hot(layer: str, factor: float = 300.0, seed: int = 0) -> Step:
+    """One layer learns far too fast, in a parameter group of its own."""
+    made = build(seed)
+    fast = list(made.model.get_submodule(layer).parameters())
+    known = {id(p) for p in fast}
+    slow = [p for p in made.model.parameters() if id(p) not in known]
+    groups = [{"params": slow}, {"params": fast, "lr": 3e-3 * factor}]
+    made.optimizer = torch.optim.AdamW(groups, lr=3e-3)
+    return made
+
+
+def flip_bit(made: Step, name: str, index: int, bit: int = 30) -> None:
+    """Flips one bit of one fp32 weight, as a faulty memory cell does."""
+    flat = made.model.get_parameter(name).data.view(-1)
+    bits = flat.view(torch.int32)
+    bits[index] = bits[index] ^ (1 << bit)
+
+
 def text(samples: int, generator: torch.Generator) -> Tensor:
     """Sequences in which each token follows from the last one, now and then by chance."""
     rows = [torch.randint(VOCAB, (samples,), generator=generator)]
@@ -81,15 +128,15 @@ Fault = Callable[[int, Step, Tensor], Any]
 
 def train(
     folder: Path, steps: int, *, samples: int = 16, seed: int = 0, lr: float = 3e-3,
-    fault: Fault | None = None, precision: Precision = "fp32", log: Path | None = None,
-    tail: Path | None = None,
+    builder: Callable[[], Step] | None = None, fault: Fault | None = None,
+    precision: Precision = "fp32", log: Path | None = None, tail: Path | None = None,
     **options: Any,
 ) -> Recorder:  # fmt: skip
     """Trains with a recorder; `fault(step, made, batch)` may break anything before a step.
 
     Stops at the first capsule, as a run that went wrong does.
     """
-    made = build(seed, lr)
+    made = builder() if builder is not None else build(seed, lr)
     recorder = Recorder(folder, made.model, made.optimizer, builder=BUILDER, clip=1.0,
                         precision=precision, stop=True, log=tail, **options)  # fmt: skip
     generator = torch.Generator().manual_seed(seed + 1)

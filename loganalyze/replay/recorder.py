@@ -146,7 +146,11 @@ class Recorder:
 
     def capture(self) -> Path | None:
         """Writes a capsule of the last step now, because you ask for it."""
-        return self._fault("asked", self._steps[-1], "") if self._steps else None
+        if not self._steps:
+            return None
+        while self._waiting:
+            self._judge(self._waiting.popleft(), current=False)
+        return self._fault("asked", self._steps[-1], "", after=True)
 
     def flush(self) -> None:
         """Writes the rows that wait for steps.jsonl."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -144,15 +144,3 @@ def _clipped_norm(parameters: list[nn.Parameter], clip: float | None) -> Tensor:
     if clip is None:
         return total_norm(parameters)
     return nn.utils.clip_grad_norm_(parameters, clip)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Generators as they were when the block is left: experiments leave no trace."""
-    from loganalyze.replay.state import capture_rng
-
-    held = capture_rng()
-    try:
-        yield
-    finally:
-        restore_rng(held)

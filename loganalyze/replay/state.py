@@ -6,6 +6,7 @@ import base64
 import random
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -54,6 +55,16 @@ def restore_rng(state: Mapping[str, Any] | None, seed: int | None = None) -> Non
 
         name, keys, position, has_gauss, cached = state["numpy"]
         np.random.set_state((name, np.array(keys, np.uint32), position, has_gauss, cached))
+
+
+@contextmanager
+def kept_rng() -> Iterator[None]:
+    """Generators as they were when the block is left: experiments leave no trace."""
+    held = capture_rng()
+    try:
+        yield
+    finally:
+        restore_rng(held)
 
 
 def _packed(state: Tensor) -> str:
