@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 VOCABULARY = 256
+WIDTH, LAYERS, HEADS, LENGTH = 48, 2, 4, 48
 
 
 class Block(nn.Module):
@@ -34,15 +35,15 @@ class Block(nn.Module):
 
 
 class TinyGPT(nn.Module):
-    """Embedding, blocks, tied nothing."""
+    """Embeddings, blocks, and a head that shares no weights with them."""
 
-    def __init__(self, width: int = 48, layers: int = 2, heads: int = 4, length: int = 48) -> None:
+    def __init__(self) -> None:
         """All sizes are small on purpose."""
         super().__init__()
-        self.tokens = nn.Embedding(VOCABULARY, width)
-        self.places = nn.Embedding(length, width)
-        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, VOCABULARY, bias=False)
+        self.tokens = nn.Embedding(VOCABULARY, WIDTH)
+        self.places = nn.Embedding(LENGTH, WIDTH)
+        self.blocks = nn.ModuleList(Block(WIDTH, HEADS) for _ in range(LAYERS))
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False)
 
     def loss(self, tokens: Tensor) -> Tensor:
         """Mean cross-entropy in nats of predicting each next byte."""

@@ -10,19 +10,19 @@ from typing import Any
 
 import torch
 
-from lab.model import TinyGPT
+from lab.model import LENGTH, TinyGPT
 from lab.text import corpus
 
-BATCH, LENGTH = 64, 48
+BATCH = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one step left behind; loss is None where the step was skipped."""
+    """What one step left behind; a skipped step has neither loss nor gradient norm."""
 
     number: int
     loss: float | None
-    grad_norm: float
+    grad_norm: float | None
     lr: float
     loss_scale: float
     skipped: bool
@@ -56,6 +56,7 @@ class Trainer:
     total: int
     peak_lr: float = 2e-3
     clip: float = 1.0
+    advanced: int = 0  # steps not skipped: what the learning rate follows
     scaler: Scaler = field(default_factory=Scaler)
     model: TinyGPT = field(init=False)
     optimizer: torch.optim.AdamW = field(init=False)
@@ -65,7 +66,7 @@ class Trainer:
         """Model, optimizer and data from the seed."""
         torch.manual_seed(self.seed)
         torch.set_num_threads(1)
-        self.model = TinyGPT(length=LENGTH)
+        self.model = TinyGPT()
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=self.peak_lr, betas=(0.9, 0.99), weight_decay=0.01
         )
@@ -90,7 +91,7 @@ class Trainer:
 
     def step(self, number: int) -> Step:
         """One optimizer step."""
-        lr = self.lr(number)
+        lr = self.lr(self.advanced + 1)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.optimizer.zero_grad()
@@ -98,13 +99,19 @@ class Trainer:
         loss.backward()  # type: ignore[no-untyped-call]
         parameters = list(self.model.parameters())
         largest = max(float(p.grad.abs().max()) for p in parameters if p.grad is not None)
-        scale, skipped = self.scaler.scale, self.scaler.overflows(largest)
+        if self.scaler.overflows(largest):
+            held = self.lr(self.advanced)
+            return Step(number, None, None, held, self.scaler.scale, True, self.params_norm())
         norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.clip))
-        if not skipped:
-            self.optimizer.step()
-        params = math.sqrt(sum(float(p.detach().pow(2).sum()) for p in parameters))
-        value = None if skipped else float(loss.detach())
-        return Step(number, value, norm, lr, scale, skipped, params)
+        self.optimizer.step()
+        self.advanced += 1
+        scale, params = self.scaler.scale, self.params_norm()
+        return Step(number, float(loss.detach()), norm, lr, scale, False, params)
+
+    def params_norm(self) -> float:
+        """Norm of all parameters together."""
+        squares = (float(p.detach().pow(2).sum()) for p in self.model.parameters())
+        return math.sqrt(sum(squares))
 
     def validation_loss(self) -> float:
         """Mean loss of eight held-out batches."""
@@ -114,13 +121,14 @@ class Trainer:
 
     def state(self) -> dict[str, Any]:
         """A checkpoint."""
-        parts = (self.model.state_dict(), self.optimizer.state_dict())
-        return copy.deepcopy(dict(zip(("model", "optimizer"), parts, strict=True)))
+        parts = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        return copy.deepcopy({**parts, "advanced": self.advanced})
 
     def load(self, state: dict[str, Any]) -> None:
         """Back to a checkpoint."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
+        self.advanced = state["advanced"]
 
 
 Fault = Callable[[Trainer, int], None]
