@@ -48,7 +48,19 @@ def diagnose(
     memo: dict[str, Any] = {}
     with np.errstate(all="ignore"):  # logs may hold absurd numbers
         incidents = tuple(
-            _incident(run, story, number, thresholds, memo) for number, story in enumerate(told, 1)
+            _incident(
+                CheckContext(
+                    run=run,
+                    findings=story.findings,
+                    finding=story.main,
+                    thresholds=thresholds,
+                    everything=tuple(findings),
+                    memo=memo,
+                ),
+                story,
+                f"I{number}",
+            )
+            for number, story in enumerate(told, 1)
         )
     return Diagnosis(
         run=run,
@@ -70,16 +82,11 @@ def _verdict(run: RunLog, findings: Sequence[Finding]) -> Verdict:
     return "clean" if finite else "info"
 
 
-def _incident(
-    run: RunLog, story: Story, number: int, thresholds: Thresholds, memo: dict[str, Any]
-) -> Incident:
-    context = CheckContext(
-        run=run, findings=story.findings, finding=story.main, thresholds=thresholds, memo=memo
-    )
+def _incident(context: CheckContext, story: Story, name: str) -> Incident:
     judged = judged_causes(context, story.kind)
     causes = shown_causes(judged)
     return Incident(
-        id=f"I{number}",
+        id=name,
         severity=story.severity,
         kind=story.kind,
         step_first=story.first,

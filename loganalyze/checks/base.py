@@ -26,13 +26,15 @@ _OF_THE_ATTEMPT_BEFORE = frozenset({"work_lost", "restart", "loss_discontinuity"
 class CheckContext:
     """All that a check may look at: the run, the incident's findings and the one it is about.
 
-    memo: tracks and events that are cut once; share it between the incidents of one run.
+    everything: all findings of the run, those of other incidents included. memo: tracks and events
+    that are cut once; share it between the incidents of one run.
     """
 
     run: RunLog
     findings: tuple[Finding, ...]
     finding: Finding
     thresholds: Thresholds
+    everything: tuple[Finding, ...] = ()
     memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property

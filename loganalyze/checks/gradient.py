@@ -67,10 +67,9 @@ def _onset(context: CheckContext, track: Track, start: int) -> int | None:
 def grad_isolated(context: CheckContext) -> CheckResult:
     """Only one logged step is far above the level; its neighbours are calm."""
     found = context.of_kind("grad_explosion")
-    if not found:
-        return missing("grad_isolated", "grad_norm")
-    length = found[0].statistics.get("length_points")
-    if not isinstance(length, int | float):
+    told = found[0].statistics.get("length_points") if found else None
+    length = told if isinstance(told, int | float) else len(context.during("grad_norm"))
+    if not length:
         return missing("grad_isolated", "grad_norm")
     return yes_or_no("grad_isolated", length <= 1, seen("points_above", float(length), "", "1"))
 
@@ -130,11 +129,15 @@ def grad_huge_at_start(context: CheckContext) -> CheckResult:
 
 def grad_drifts(context: CheckContext) -> CheckResult:
     """The norm's level rose by 30 % or more over the lines before, slowly."""
-    values = context.before("grad_norm", 1000)
+    track = context.track("grad_norm")
+    if track is None or context.last is None:
+        return missing("grad_drifts", "grad_norm")
+    values = track.values[track.steps <= context.last][-1000:]
+    values = values[np.isfinite(values)]
     if len(values) < 100:
-        return missing("grad_drifts", "grad_norm" if not len(values) else "earlier_steps")
-    half = len(values) // 2
-    ratio = median(values[half:]) / max(median(values[:half]), 1e-12)
+        return missing("grad_drifts", "earlier_steps")
+    third = len(values) // 3
+    ratio = median(values[-third:]) / max(median(values[:third]), 1e-12)
     return yes_or_no("grad_drifts", ratio > 1.3, seen("change_ratio", ratio, "", "> 1.3"))
 
 

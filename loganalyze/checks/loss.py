@@ -52,10 +52,12 @@ def came_back(context: CheckContext) -> CheckResult:
 
 
 def spikes_return(context: CheckContext) -> CheckResult:
-    """The same kind of finding stands at other places of the run as well (three in all)."""
+    """The same kind of finding stands at three places of the run or more."""
     own = context.finding
-    told = own.statistics.get("similar") or own.statistics.get("recurrences") or 0
-    count = len(context.of_kind(own.kind)) + (int(told) if isinstance(told, int | float) else 0)
+    told = own.statistics.get("similar")
+    known = {f.id: f for f in (*context.everything, *context.findings)}.values()
+    count = sum(f.kind == own.kind and f.segment == own.segment for f in known)
+    count += int(told) if isinstance(told, int | float) else 0
     return yes_or_no("spikes_return", count >= 3, seen("recurrences", count, "", ">= 3"))
 
 
