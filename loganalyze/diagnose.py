@@ -167,7 +167,7 @@ def _telling(
 
 def _cause_verdict(confirm: Sequence[tuple[Rule, CheckResult]], excluded: bool) -> CheckState:
     """Ruled out by an exclusion, by a needed check that fails, or if nothing speaks for it."""
-    states = {answer.state for _, answer in confirm}
+    states = {answer.state for rule, answer in confirm if rule.weight}
     lacking = any(rule.needed and answer.state == "ruled_out" for rule, answer in confirm)
     if excluded or lacking or states == {"ruled_out"}:
         return "ruled_out"
@@ -206,6 +206,9 @@ def settling_check(kind: str, causes: Sequence[Cause]) -> str:
         if cause.id in first_two
         for check in cause.checks
         if check.state == "not_checkable"
+        and any(
+            check.check in rules[name] and rules[name][check.check].weight for name in first_two
+        )
     }
     pulls = [[_pull(rules[cause].get(name)) for cause in first_two] for name in open_checks]
     apart = [max(pull) - min(pull) if len(pull) > 1 else max(pull) for pull in pulls]

@@ -235,8 +235,10 @@ def _low(record: Mapping[str, Any], numbers: Mapping[str, Any], first: int, n: i
     rows = _quiet(3 * n, first, 3.0, 0.5, 12)
     eval_too = "eval" in record["symptom_signature"].lower()
     more = {"eval_loss": 0.03} if eval_too else {}
-    return [replace(r, loss=max(3.0 * math.exp(-i / 20), 0.02), more=more if i % 20 == 0 else {})
-            for i, r in enumerate(rows)]  # fmt: skip
+    return [
+        replace(r, loss=3.0 * math.exp(-i / 20) + 0.01 * r.loss, more={} if i % 20 else more)
+        for i, r in enumerate(rows)
+    ]
 
 
 def _reinforced(

@@ -127,17 +127,23 @@ def broadcast_waits(context: CheckContext) -> CheckResult:
 
 
 def before_first_step(context: CheckContext) -> CheckResult:
-    """No step had been logged: it stands in the start-up."""
+    """No step had been logged: it stands in the start-up, if the log shows steps at all."""
     track = context.track("loss") or context.track("step_time_s")
-    done = 0 if track is None else len(track)
-    return yes_or_no("before_first_step", done == 0, seen("steps_before", done, "", "0"))
+    numbers = [t.get("seq") for t in _timeouts(context)]
+    done = max((int(seq) for seq in numbers if isinstance(seq, int | float)), default=0)
+    if done >= context.value("start_up_operations"):
+        return yes_or_no("before_first_step", False, seen("operations_before", done, "", "few"))
+    if track is None and not len(context.events("config", "start_fresh", "checkpoint_load")):
+        return missing("before_first_step", "training_lines")
+    rows = 0 if track is None else len(track)
+    return yes_or_no("before_first_step", rows == 0, seen("steps_before", rows, "", "0"))
 
 
 def ran_for_long(context: CheckContext) -> CheckResult:
     """It had run for hundreds of steps before."""
     track = context.track("loss") or context.track("step_time_s")
     if track is None or not len(track):
-        return yes_or_no("ran_for_long", False, seen("steps_before", 0, "step"))
+        return missing("ran_for_long", "training_lines")
     span = int(track.steps[-1]) - int(track.steps[0])
     return yes_or_no("ran_for_long", span >= 100, seen("steps_before", span, "step", ">= 100"))
 

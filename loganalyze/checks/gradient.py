@@ -244,6 +244,8 @@ def scale_falls_first(context: CheckContext) -> CheckResult:
     if not moved:
         return yes_or_no("scale_falls_first", False)
     window = (track.steps < min(moved)) & (track.steps >= min(moved) - 50 * track.interval)
+    if int(track.steps[0]) <= 10 * track.interval:  # the search for the scale at the start
+        window &= track.steps > track.steps[0] + 50 * track.interval
     at = np.flatnonzero(window)
     falls = [i for i in at[1:] if track.values[i] <= track.values[i - 1] / 2]
     if not falls:

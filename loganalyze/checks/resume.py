@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import polars as pl
 
 from loganalyze.checks.base import (
     Check,
@@ -218,11 +219,31 @@ def began_again(context: CheckContext) -> CheckResult:
     return yes_or_no("began_again", bool(fresh) and first and segment.index > 0, evidence, *lines)
 
 
+def sound_checkpoint(context: CheckContext) -> CheckResult:
+    """A save stands in the log before anything moved: the newest one to go back to."""
+    saves = context.run.events.filter(
+        pl.col("kind").is_in(("checkpoint_save_end", "checkpoint_save_begin"))
+        & pl.col("step").is_not_null()
+    )
+    if not len(saves) or context.first is None:
+        return missing("sound_checkpoint", "checkpoint_lines")
+    confirmed = saves.filter(pl.col("kind") == "checkpoint_save_end")
+    known = confirmed if len(confirmed) else saves
+    earlier = known.filter(
+        (pl.col("step") < context.first) & (pl.col("segment").fill_null(0) <= context.segment)
+    ).sort("step")
+    if not len(earlier):
+        return yes_or_no("sound_checkpoint", False, seen("first_step_of_it", context.first, "step"))
+    row = earlier.row(-1, named=True)
+    step, line = int(row["step"]), event_evidence("log_line", row)
+    return yes_or_no("sound_checkpoint", True, seen("checkpoint_step", step, "step"), line)
+
+
 RESUME: dict[str, Check] = {
     check.__name__: check
     for check in (
         after_resume, loss_higher_after, loss_lower_after, loss_like_new, same_then_worse,
         bump_is_short, bump_is_long, lr_jumps_at_segment, samples_restart, epoch_restarts,
-        speed_shifts_at_segment, older_checkpoint, began_again,
+        speed_shifts_at_segment, older_checkpoint, began_again, sound_checkpoint,
     )
 }  # fmt: skip

@@ -148,6 +148,15 @@ def margins_zero(context: CheckContext) -> CheckResult:
     return yes_or_no("margins_zero", share > 0.9, seen("share_of_zeros", share, "share", "< 0.9"))
 
 
+def margins_large(context: CheckContext) -> CheckResult:
+    """The preference margins are large: chosen and rejected answers are told apart at once."""
+    values = _raw(context, "raw/rewards/margins", "raw/train/rewards/margins")
+    if not len(values):
+        return missing("margins_large", "preference_margins")
+    level = median(values[-5:])
+    return yes_or_no("margins_large", level > 5, seen("margin", level, "", "<= 5"))
+
+
 def rank_outlier(context: CheckContext) -> CheckResult:
     """One rank's loss or norm stands six deviations away while the others are calm."""
     for metric in ("loss", "grad_norm"):
@@ -215,6 +224,7 @@ RL: dict[str, Check] = {
     for check in (
         rewards_equal, answers_cut_off, ratio_off_one, rollout_gap_grew, kl_negative,
         kl_without_gain, updates_large, entropy_gone, length_grew, reward_constant, margins_zero,
+        margins_large,
         rank_outlier, attention_logits_grow, metrics_lacking, lines_unknown, steps_have_holes,
     )
 }  # fmt: skip

