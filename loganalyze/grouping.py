@@ -108,6 +108,10 @@ def _by_name(paths: Sequence[Path]) -> tuple[Group, ...]:
     for (_, name), members in sorted(by_key.items()):
         reason = "one file" if len(members) == 1 else "names differ only by rank, stream or part"
         groups.append(
-            Group(name=name or members[0].name, paths=tuple(sorted(members, key=part_order)), reason=reason)
+            Group(
+                name=name or members[0].name,
+                paths=tuple(sorted(members, key=part_order)),
+                reason=reason,
+            )
         )
     return tuple(groups)

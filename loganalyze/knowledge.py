@@ -21,7 +21,8 @@ class Rule:
 
     against: log-odds it takes off when ruled out; half the weight if not said (what was looked for
     and not found tells less than what was found). decisive: if supported, the cause may be called
-    near certain. A weight of 0 only informs. needed: without it the cause cannot be, so it is ruled out with the check.
+    near certain. A weight of 0 only informs. needed: without it the cause cannot be, so it is
+    ruled out with the check.
     """
 
     check: str
