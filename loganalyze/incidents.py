@@ -189,7 +189,8 @@ def _cost_steps(
 
     A spike that healed and a slow stretch cost no steps.
     """
-    said = [f.statistics.get(name) for f in group for name in ("cost_steps", "lost_steps")]
+    said = [f.statistics.get("lost_steps") for f in group]
+    said += [f.statistics.get("cost_steps") for f in group if f.kind in _WASTING]
     lost = [int(value) for value in said if isinstance(value, int | float)]
     broken = any(f.kind in _WASTING and f.severity == "critical" for f in group)
     if broken and recovered is not True and first is not None and last is not None:

@@ -143,7 +143,7 @@ def _card(
         causes=_causes(incident, quoter, full=full),
         do=story.remedies(incident),
         log_next=story.log_next(incident) if full else (),
-        settle=both(incident.settle) if incident.settle else None,
+        settle=story.settling(incident) if incident.settle else None,
         missing=story.missing_words(missing) if missing and full else None,
         replay=_replay(run, mover, files),
     )

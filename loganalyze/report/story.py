@@ -105,16 +105,12 @@ def why(incident: Incident) -> Both:
     if cause is not None and settled(incident):
         title = cause_text(incident.kind, cause.id).title
         return both("ui_why_supported", cause=title, confidence=percent(cause.confidence))
-    if cause is not None:
-        likely = [c for c in ordered_causes(incident) if c.verdict == "supported"][:2]
-        return both("ui_why_likely", causes=joined([_weighed(incident, c) for c in likely],
-                                                   en="; ", zh="；"))  # fmt: skip
-    open_causes = [c for c in ordered_causes(incident) if c.verdict == "not_checkable"]
-    if open_causes:
-        titles = joined([cause_text(incident.kind, c.id).title for c in open_causes[:2]],
-                        en=" / ", zh=" / ")  # fmt: skip
-        return both("ui_why_open", causes=titles)
-    return both("ui_why_unknown")
+    likely = [c for c in incident.causes if c.verdict != "ruled_out"]
+    likely = sorted(likely, key=lambda c: -c.confidence)[:2]
+    if not likely:
+        return both("ui_why_unknown")
+    titles = joined([_weighed(incident, c) for c in likely], en="; ", zh="；")
+    return both("ui_why_likely" if cause in likely else "ui_why_open", causes=titles)
 
 
 def settled(incident: Incident) -> bool:
@@ -125,6 +121,8 @@ def settled(incident: Incident) -> bool:
 
 def _weighed(incident: Incident, cause: Cause) -> Both:
     title = cause_text(incident.kind, cause.id).title
+    if cause.verdict != "supported":
+        return title
     return both("ui_cause_share", cause=title, confidence=percent(cause.confidence))
 
 
@@ -144,13 +142,21 @@ def log_next(incident: Incident) -> tuple[Both, ...]:
     return tuple(dict.fromkeys(items))
 
 
+def settling(incident: Incident) -> Both:
+    """The check that would settle an incident, with what it needs."""
+    label = both(incident.settle)
+    checks = (check for cause in incident.causes for check in cause.checks)
+    lack = next((c.missing for c in checks if c.check == incident.settle and c.missing), ())
+    return both("ui_check_needs", check=label, missing=missing_words(lack)) if lack else label
+
+
 def do_first(run: RunView) -> tuple[Both, ...]:
     """What to do first about the headline: while its cause is open, the check that settles it."""
     head = run.headline
     for incident in ((head,) if head else ()) + run.incidents:
         found = remedies(incident)
         if incident.settle and not settled(incident):
-            found = (both("ui_settle", check=both(incident.settle)), *found)
+            found = (both("ui_settle", check=settling(incident)), *found)
         if found:
             return found
     return ()

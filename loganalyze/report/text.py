@@ -76,7 +76,7 @@ def _incident(paper: Paper, run: RunView, incident: Incident, number: int) -> No
     for index, item in enumerate(story.log_next(incident)):
         paper.field("ui_log_next" if index == 0 else "", item)
     if incident.settle:
-        paper.field("ui_next_check", both(incident.settle))
+        paper.field("ui_next_check", story.settling(incident))
     missing = missing_of(incident)
     if missing:
         paper.field("ui_not_checked", story.missing_words(missing))

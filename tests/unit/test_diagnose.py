@@ -105,7 +105,9 @@ def test_lost_steps_cost_their_usual_time(run: RunLog) -> None:
 def test_a_spike_that_healed_costs_no_steps(run: RunLog) -> None:
     """Nothing has to be done again after a spike that recovered, nor after one that is open."""
     for recovered in (0, 1):
-        (story,) = stories(run, [finding("loss_spike", 100, 109, recovered=recovered)])
+        (story,) = stories(
+            run, [finding("loss_spike", 100, 109, recovered=recovered, cost_steps=10)]
+        )
         assert (story.recovered, story.cost_steps) == (bool(recovered), None)
         assert story.cost_seconds is None
 
