@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from loganalyze.checks.base import Check, CheckContext
 from loganalyze.checks.ends import ENDS
 from loganalyze.checks.gradient import GRADIENT
+from loganalyze.checks.levels import LEVELS
 from loganalyze.checks.loss import LOSS
 from loganalyze.checks.memory import MEMORY
 from loganalyze.checks.resume import RESUME
@@ -19,5 +20,5 @@ __all__ = ("CHECKS", "Check", "CheckContext")
 
 #: Name -> check; the trees name nothing else, and a test holds that every one is used.
 CHECKS: Mapping[str, Check] = {
-    **LOSS, **GRADIENT, **SETTINGS, **RESUME, **SPEED, **MEMORY, **ENDS, **RL, **SAID,
+    **LOSS, **LEVELS, **GRADIENT, **SETTINGS, **RESUME, **SPEED, **MEMORY, **ENDS, **RL, **SAID,
 }  # fmt: skip

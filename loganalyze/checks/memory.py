@@ -101,14 +101,21 @@ def _gap(facts: dict[str, float]) -> float | None:
 
 
 def oom_full(context: CheckContext) -> CheckResult:
-    """Allocated tensors alone fill more than nine tenths of the device."""
+    """Tensors fill nine tenths of the device, or with the request more than all of it.
+
+    In the second case no tidying up would have helped: the sum does not fit.
+    """
     for row in _messages(context):
         facts = _facts(row)
         total = facts.get("total_bytes") or facts.get("total_bytes2")
         held = facts.get("allocated_bytes")
         if total and held:
-            evidence = seen("allocated_share", held / total, "share", "> 0.9")
-            return yes_or_no("oom_full", held / total > 0.9, evidence)
+            both = (held + facts.get("requested_bytes", 0.0)) / total
+            evidence = (
+                seen("allocated_share", held / total, "share", "> 0.9"),
+                seen("asked_share", both, "share", "> 1"),
+            )
+            return yes_or_no("oom_full", held / total > 0.9 or both > 1.0, *evidence)
     return missing("oom_full", "oom_message")
 
 
@@ -124,7 +131,20 @@ def other_process(context: CheckContext) -> CheckResult:
                                                                   "memory in use"))  # fmt: skip
     if len(found):
         return yes_or_no("other_process", True, event_evidence("log_line", rows_of(found, 1)[0]))
+    rest = [r for row in _messages(context) if (r := _of_others(_facts(row))) is not None]
+    if rest:
+        evidence = seen("other_process_bytes", max(rest), "B", "< 1 GiB")
+        return yes_or_no("other_process", max(rest) > _GIB, evidence)
     return missing("other_process", "oom_message")
+
+
+def _of_others(facts: dict[str, float]) -> float | None:
+    """Bytes in use on the device that are not this process's, by the message's own numbers."""
+    total = facts.get("total_bytes") or facts.get("total_bytes2")
+    free, own = facts.get("free_bytes"), facts.get("process_bytes")
+    if total is None or free is None or own is None:
+        return None
+    return max(0.0, total - free - own)
 
 
 def vocabulary_sized(context: CheckContext) -> CheckResult:

@@ -25,6 +25,13 @@ _SHOWN = 3
 #: Kinds of events whose words are searched: failures, not the words of a configuration.
 _TOLD = ("exception", "killed", "signal", "hang", "comm_error", "warning", "exit", "note")
 
+#: Which other logs are among the inputs, told by an event that stands in nothing else.
+_SHOWS = {
+    "kernel_log": (pl.col("kind") == "xid")
+    | pl.col("detail").str.contains('"(gpu_lost|pcie_aer|oom_killer|hung_task|machine_check)"'),
+    "scheduler_log": pl.col("detail").str.contains('"(slurm|lsf|k8s)_'),
+}
+
 
 def said(
     check: str,
@@ -49,10 +56,18 @@ def said(
         if len(found):
             lines = [event_evidence("log_line", row) for row in rows_of(found, _SHOWN)]
             return result(check, "supported", *lines)
-        return missing(check, other_log) if other_log else yes_or_no(check, False)
+        return _absent(context, check, other_log)
 
     run.__doc__ = f"The log holds one of: {', '.join((*signatures, *kinds, *words))}."
     return run
+
+
+def _absent(context: CheckContext, check: str, other_log: str) -> CheckResult:
+    """Ruled out where this log would have held the line; else what would have."""
+    held = _SHOWS.get(other_log)
+    if other_log and (held is None or not len(context.run.events.filter(held))):
+        return missing(check, other_log)
+    return yes_or_no(check, False)
 
 
 def near(check: str, *kinds: str, margin: int, other_log: str = "") -> Check:
@@ -63,7 +78,7 @@ def near(check: str, *kinds: str, margin: int, other_log: str = "") -> Check:
         if len(found):
             lines = [event_evidence("log_line", row) for row in rows_of(found, _SHOWN)]
             return result(check, "supported", *lines)
-        return missing(check, other_log) if other_log else yes_or_no(check, False)
+        return _absent(context, check, other_log)
 
     run.__doc__ = f"An event of {', '.join(kinds)} stands within {margin} steps."
     return run
