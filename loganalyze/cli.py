@@ -14,6 +14,7 @@ from loganalyze.errors import LoganalyzeError
 COMMANDS = {
     "diagnose": "diagnose",
     "ingest": "ingest",
+    "replay": "replay",
     "open": "open",
     "explain": "explain",
     "rules": "rules",

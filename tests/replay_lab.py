@@ -130,11 +130,11 @@ def train(
     folder: Path, steps: int, *, samples: int = 16, seed: int = 0, lr: float = 3e-3,
     builder: Callable[[], Step] | None = None, fault: Fault | None = None,
     precision: Precision = "fp32", log: Path | None = None, tail: Path | None = None,
-    **options: Any,
+    go_on: bool = False, **options: Any,
 ) -> Recorder:  # fmt: skip
     """Trains with a recorder; `fault(step, made, batch)` may break anything before a step.
 
-    Stops at the first capsule, as a run that went wrong does.
+    Stops at the first capsule, as a run that went wrong does, unless it is to `go_on`.
     """
     made = builder() if builder is not None else build(seed, lr)
     recorder = Recorder(folder, made.model, made.optimizer, builder=BUILDER, clip=1.0,
@@ -150,7 +150,7 @@ def train(
             loss, norm = one_step(made, batch, precision)
             record.log(loss=loss, grad_norm=norm)
         lines.append(f"step {number} loss {float(loss):.6f} grad_norm {float(norm):.4f}\n")
-        if recorder.should_stop:
+        if recorder.should_stop and not go_on:
             break
     if log is not None:
         log.write_text("".join(lines), encoding="utf-8")

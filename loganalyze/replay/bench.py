@@ -28,28 +28,41 @@ class Scale:
     suspect: Outcome
     calm_share: float
 
-    def unusual(self, outcome: Outcome) -> float:
-        """Nats over the usual loss, or the logarithm of the ratio of norms; inf if not finite."""
+    def unusual(self, outcome: Outcome, usual: Outcome | None = None) -> float:
+        """Nats over the usual loss, or the logarithm of the ratio of norms; inf if not finite.
+
+        usual: what is usual for a variant that has trained otherwise.
+        """
+        usual = usual or self.usual
         if not (math.isfinite(outcome.loss) and math.isfinite(outcome.grad_norm)):
             return math.inf
-        if self.usual is None:
+        if usual is None:
             return outcome.loss
         if self.measure == "loss":
-            return outcome.loss - self.usual.loss
-        return math.log(max(outcome.grad_norm, 1e-30) / max(self.usual.grad_norm, 1e-30))
+            return outcome.loss - usual.loss
+        return math.log(max(outcome.grad_norm, 1e-30) / max(usual.grad_norm, 1e-30))
 
-    def gone(self, outcome: Outcome) -> float:
+    def is_unusual(self, ratio: float) -> bool:
+        """Whether the suspect step's measure is more than `ratio` times the usual."""
+        if self.usual is None or math.isinf(self.unusual(self.suspect)):
+            return True
+        now, usual = (getattr(item, self.measure) for item in (self.suspect, self.usual))
+        return bool(now > ratio * usual)
+
+    def gone(self, outcome: Outcome, usual: Outcome | None = None) -> float:
         """Share of the unusual that this outcome lacks; below 0 where it is worse."""
-        whole, left = self.unusual(self.suspect), self.unusual(outcome)
+        whole, left = self.unusual(self.suspect), self.unusual(outcome, usual)
         if math.isinf(whole):
             return 0.0 if math.isinf(left) else 1.0
         if math.isinf(left):
             return -math.inf
         return 1 - left / whole if whole > 0 else 0.0
 
-    def judge(self, name: str, outcome: Outcome, subject: str = "") -> Experiment:
+    def judge(
+        self, name: str, outcome: Outcome, subject: str = "", usual: Outcome | None = None
+    ) -> Experiment:
         """The outcome of a variant as an experiment."""
-        gone = self.gone(outcome)
+        gone = self.gone(outcome, usual)
         return Experiment(
             name=name, loss=outcome.loss, grad_norm=outcome.grad_norm, gone=gone,
             calm=gone >= self.calm_share, subject=subject,
@@ -113,13 +126,12 @@ class Bench:
             index -= count
         raise IndexError(index)
 
-    def slower(self, data: Recorded, factor: float) -> Outcome:
-        """All recorded steps again at a part of the learning rate, then the suspect."""
+    def slower(self, data: Recorded, factor: float) -> tuple[Outcome, Outcome]:
+        """All recorded steps again at a part of the learning rate: the last one, the suspect."""
         self.start.restore(self.step.model, self.step.optimizer)
         with state.kept_rng():
-            for item in self.step.before:
-                run_step(self.step, item, lr_factor=factor)
-            return run_step(self.step, data, lr_factor=factor)
+            earlier = [run_step(self.step, item, lr_factor=factor) for item in self.step.before]
+            return earlier[-1], run_step(self.step, data, lr_factor=factor)
 
     def with_weights(self, data: Recorded, prefix: str) -> Outcome:
         """The suspect step with one layer's parameters and buffers of the start."""

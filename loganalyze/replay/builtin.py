@@ -56,6 +56,7 @@ def from_capsule(step: Step, request: Request) -> Step:
     step.precision = held.precision  # type: ignore[assignment]
     step.clip = held.clip if held.clip is not None else step.clip
     step.history = held.history
+    step.environment = held.environment
     step.after = held.after if wanted == held.step else {}
     return step
 

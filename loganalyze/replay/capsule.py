@@ -41,6 +41,7 @@ class Capsule:
     log_tail: str = ""
     extra: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)  # step -> offset, memory
     after: Mapping[str, Tensor] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
 
 
 def write(folder: Path, capsule: Capsule) -> Path:
@@ -57,7 +58,7 @@ def write(folder: Path, capsule: Capsule) -> Path:
         "optimizer": storage.pack(capsule.snapshot.optimizer, "optimizer", state),
         "modes": dict(capsule.snapshot.modes),
         "steps": [_step(item, capsule.extra.get(item.step, {}), batches) for item in capsule.steps],
-        "after": bool(capsule.after),
+        "after": bool(capsule.after), "environment": dict(capsule.environment),
     }  # fmt: skip
     storage.write_tensors(temporary / "state.safetensors", state)
     storage.write_tensors(temporary / "batches.safetensors", batches)
@@ -107,6 +108,7 @@ def _read(folder: Path, document: Mapping[str, Any]) -> Capsule:
         history=tuple(storage.unpack(document["history"], {})),
         snapshot=Snapshot(storage.unpack(document["model"], state), optimizer, document["modes"]),
         steps=tuple(_recorded(item, batches) for item in document["steps"]),
+        environment=document["environment"],
         after={name.removeprefix("after/"): tensor for name, tensor in after.items()},
     )  # fmt: skip
 

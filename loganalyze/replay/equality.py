@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from statistics import median
+from collections.abc import Mapping, Sequence
 
-import torch
 from torch import Tensor, nn
 
 from loganalyze.config import Thresholds
@@ -17,6 +15,8 @@ from loganalyze.replay.state import digest
 
 #: Values of earlier steps that must be bit-equal before the smallest difference tells.
 _EXACT_BEFORE = 4
+#: An optimizer of normalised steps moves a weight either way: twice its step, and some more.
+_MOVES = 4.0
 
 
 def matches(data: Recorded, outcome: Outcome, rules: Thresholds) -> list[Match]:
@@ -42,21 +42,37 @@ def logged(step: int, values: Mapping[str, float], outcome: Outcome, rules: Thre
     ]  # fmt: skip
 
 
-def parameters(step: int, after: Mapping[str, Tensor], model: nn.Module) -> list[Match]:
-    """The hash of all parameters after the step, where the recorder kept them."""
+def parameters(
+    step: int, after: Mapping[str, Tensor], before: Mapping[str, Tensor], model: nn.Module
+) -> list[Match]:
+    """The hash of all parameters after the step, where the recorder kept them.
+
+    Close: no element is farther off than `_MOVES` times what the step moved its tensor at most.
+    """
     own = dict(model.named_parameters())
     if not after or not own.keys() <= after.keys():
         return []
     pairs = [(digest(after[name]), digest(tensor)) for name, tensor in sorted(own.items())]
     theirs, ours = ("".join(side) for side in zip(*pairs, strict=True))
-    unequal = [name for name, pair in zip(sorted(own), pairs, strict=True) if pair[0] != pair[1]]
     same: Equality = "equal"
-    if unequal:
-        near = all(torch.allclose(after[n].cpu(), own[n].detach().cpu(), 1e-3, 1e-6, equal_nan=True)
-                   for n in unequal)  # fmt: skip
-        same = "close" if near else "differs"
+    if theirs != ours:
+        far = any(worst > _MOVES for worst, _ in _gaps(after, before, model))
+        same = "differs" if far else "close"
     return [Match(step=step, name="parameters", recorded=_short(theirs), replayed=_short(ours),
                   state=same)]  # fmt: skip
+
+
+def _gaps(
+    after: Mapping[str, Tensor], before: Mapping[str, Tensor], model: nn.Module
+) -> list[tuple[float, str]]:
+    """Largest difference from the recorded parameters in units of the step's largest move."""
+    found = []
+    for name, tensor in model.named_parameters():
+        now, then = tensor.detach().cpu().double(), before[name].cpu().double()
+        gap = (after[name].cpu().double() - now).abs().nan_to_num(math.inf, math.inf).max()
+        move = (now - then).abs().nan_to_num(0.0, 0.0).max()
+        found.append((float(gap) / max(float(move), 1e-12), name))
+    return sorted(found, reverse=True)
 
 
 def _short(text: str) -> str:
@@ -75,11 +91,12 @@ def equality(recorded: float, replayed: float, rules: Thresholds) -> Equality:
     return "close" if abs(recorded - replayed) <= limit else "differs"
 
 
-def verdict(found: Sequence[Match]) -> tuple[Reproduced, Match | None]:
+def verdict(found: Sequence[Match], same_place: bool) -> tuple[Reproduced, Match | None]:
     """The worst equality of all, and the first value that is not bit-equal.
 
     Where earlier recorded steps agree and a later one doesn't, the step was not reproduced; where
-    the very first doesn't, this is not the same run. What a log printed is rounded: it proves
+    the very first doesn't, this is not the same run. same_place: the environment is as recorded, so
+    that bits must agree. What a log printed is rounded: it proves
     nothing bit for bit.
     """
     printed = [match for match in found if match.name.startswith("logged_")]
@@ -91,7 +108,9 @@ def verdict(found: Sequence[Match]) -> tuple[Reproduced, Match | None]:
     if first is None:
         return "equal", None
     early = [match for match in found if match.step < first.step]
-    if len(early) >= _EXACT_BEFORE:  # a stack that was exact until here does not round anew
+    if (
+        same_place and len(early) >= _EXACT_BEFORE
+    ):  # a stack that was exact until here does not round anew
         return "not_reproduced", first
     differing = next((match for match in found if match.state == "differs"), None)
     if differing is None:
@@ -101,24 +120,13 @@ def verdict(found: Sequence[Match]) -> tuple[Reproduced, Match | None]:
 
 
 def flipped(
-    after: Mapping[str, Tensor], model: nn.Module, rules: Thresholds
-) -> Iterable[LayerSuspect]:
-    """Parameters that differ from the recorded ones far more than the rest, the farthest first.
-
-    A flipped bit moves one element; a step on other gradients moves all of them alike.
-    """
-    gaps = {
-        name: (after[name].cpu().double() - tensor.detach().cpu().double()).abs().flatten()
-        for name, tensor in model.named_parameters()
-        if name in after
-    }
-    if not gaps:
-        return
-    usual = median(float(gap.nan_to_num(math.inf).median()) for gap in gaps.values()) or 1e-12
-    worst = sorted(((float(gap.nan_to_num(math.inf).max()), name) for name, gap in gaps.items()),
-                   reverse=True)  # fmt: skip
-    for size, name in worst:
-        if size > rules.value("replay.single_jump") * usual:
-            yield LayerSuspect(
-                name=name.rpartition(".")[0], where="state", ratio=size / usual, against="recorded"
-            )
+    after: Mapping[str, Tensor], before: Mapping[str, Tensor], model: nn.Module
+) -> tuple[LayerSuspect, ...]:
+    """Layers whose weights are off by more than a step can move them, the farthest first."""
+    if not after:
+        return ()
+    return tuple(
+        LayerSuspect(name=name.rpartition(".")[0], where="state", ratio=worst, against="recorded")
+        for worst, name in _gaps(after, before, model)
+        if worst > _MOVES
+    )

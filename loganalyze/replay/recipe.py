@@ -80,6 +80,7 @@ class Step:
     before: tuple[Recorded, ...] = ()
     history: tuple[float, ...] = ()  # losses of earlier steps, for what is usual
     after: Mapping[str, Tensor] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)  # see environment.capture
     select: Callable[[Any, Sequence[int]], Any] | None = None  # some samples of a batch
     decode: Callable[[Any], str] | None = None  # a batch of one sample as text
 

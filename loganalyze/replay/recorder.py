@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from loganalyze.replay import batches, capsule, state, storage
+from loganalyze.replay import batches, capsule, environment, state, storage
 from loganalyze.replay.recipe import Precision, Recorded
 from loganalyze.replay.watch import Watch
 
@@ -169,10 +169,13 @@ class Recorder:
             self.flush()
 
     def _row(self, opened: Open, values: Mapping[str, float]) -> None:
-        row = {"step": opened.number, "lr": opened.lrs[:1], **opened.given, **values}
+        given = {key: value for key, value in opened.given.items() if value not in (None, ())}
+        row = {"step": opened.number, **values, **given}
+        if opened.lrs:
+            row["lr"] = opened.lrs[0]
         if state.cuda_in_use():
             row["peak_memory_bytes"] = torch.cuda.max_memory_allocated()
-        self._rows.append(json.dumps(storage.pack(row, "", {}), allow_nan=False) + "\n")
+        self._rows.append(json.dumps(row) + "\n")  # NaN as trainers write it
         if len(self._rows) >= self.snapshot_every:
             self.flush()
 
@@ -225,7 +228,7 @@ class Recorder:
             reason=reason, step=opened.number, snapshot=snapshot, text=text,
             steps=tuple(_recorded(step) for step in steps), precision=self.precision,
             clip=self.clip, builder=self.builder, history=tuple(self._watch.losses),
-            log_tail=_tail(self._log), after=kept,
+            log_tail=_tail(self._log), after=kept, environment=environment.capture(),
             extra={step.number: {"offset": step.given["offset"]} for step in steps},
         )  # fmt: skip
 

@@ -106,6 +106,7 @@ class Result:
     grad_norm: float
     usual_loss: float | None
     measure: str  # loss or grad_norm: what is unusual
+    unusual: bool  # whether it is unusual at all
     matches: tuple[Match, ...]
     first_difference: Match | None
     judgements: tuple[Judgement, ...]  # the one that explains best comes first

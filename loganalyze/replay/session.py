@@ -11,7 +11,7 @@ from statistics import median
 import torch
 
 from loganalyze.config import Thresholds, load_thresholds
-from loganalyze.replay import batches, equality, state, suspects, verdict
+from loganalyze.replay import batches, environment, equality, state, suspects, verdict
 from loganalyze.replay.bench import Bench, Scale, scale
 from loganalyze.replay.instruments import Probe
 from loganalyze.replay.measured import Measured
@@ -54,6 +54,15 @@ def replay(
     against: `fp32` compares with fp32 even where the step's precision is fp32 already.
     """
     rules = rules or load_thresholds()
+    with environment.as_recorded(step.environment) as differing:
+        return _replayed(step, request, (run, finding, against), rules, differing)
+
+
+def _replayed(
+    step: Step, request: Request, named: tuple[str, str, str], rules: Thresholds,
+    differing: tuple[str, ...],
+) -> Result:  # fmt: skip
+    run, finding, against = named
     data = step.target()
     done = _forward(step, data, request, rules)
     bench = Bench(step, done.start, done.before)
@@ -61,14 +70,16 @@ def replay(
     found = scale(done.suspect, healthy[1] if healthy else None, _history(step, done), rules)
     references = list(done.measured.values())
     trials = verdict.Trials(bench, found, data, rules)
-    reproduced, first = equality.verdict(done.matches)
+    reproduced, first = equality.verdict(done.matches, bool(step.environment) and not differing)
     layers: Sequence[LayerSuspect] = suspects.rank_layers(done.seen, references, rules)
     samples = _samples(step, data, done.seen, rules)
     if reproduced in ("not_reproduced", "not_the_same"):
         layers = done.flipped or layers
         judged = [_unlike(bench, data, done, reproduced, first)]
     else:
-        judged, layers, samples = _judged(trials, layers, samples, done, healthy, against)
+        judged = []
+        if found.is_unusual(rules.value("replay.excess_ratio")):
+            judged, layers, samples = _judged(trials, layers, samples, done, healthy, against)
     done.before.restore(step.model, step.optimizer)
     again = bench.run(data)
     return Result(
@@ -76,12 +87,13 @@ def replay(
         reproduced=reproduced, deterministic=again.same(done.suspect),
         loss=done.suspect.loss, grad_norm=done.suspect.grad_norm,
         usual_loss=found.usual.loss if found.usual else None, measure=found.measure,
+        unusual=found.is_unusual(rules.value("replay.excess_ratio")),
         matches=tuple(done.matches), first_difference=first, judgements=verdict.ordered(judged),
         layers=tuple(layers), samples=tuple(samples[:_SHOWN_SAMPLES]),
         experiments=tuple(trials.done), steps=(*done.measured, data.step),
         heat=_heat([*references, done.seen]), measured=done.seen,
         healthy=references[-1] if references else None, untouched=done.untouched,
-        seconds=done.seconds, notes=_notes(step, data),
+        seconds=done.seconds, notes=_notes(step, data, differing),
     )  # fmt: skip
 
 
@@ -102,9 +114,9 @@ def _forward(step: Step, data: Recorded, request: Request, rules: Thresholds) ->
     bare = time.perf_counter() - begun
     ended = state.digests(step.model)
     found += equality.matches(data, suspect, rules)
-    found += equality.parameters(data.step, step.after, step.model)
+    found += equality.parameters(data.step, step.after, before.tensors, step.model)
     found += equality.logged(data.step, request.logged, suspect, rules)
-    flipped = list(equality.flipped(step.after, step.model, rules))
+    flipped = list(equality.flipped(step.after, before.tensors, step.model))
     before.restore(step.model, step.optimizer)
     begun = time.perf_counter()
     probe = Probe(step.model)
@@ -234,7 +246,7 @@ def _heat(measured: Sequence[Measured]) -> tuple[HeatRow, ...]:
     )  # fmt: skip
 
 
-def _notes(step: Step, data: Recorded) -> tuple[str, ...]:
+def _notes(step: Step, data: Recorded, differing: tuple[str, ...]) -> tuple[str, ...]:
     """Keys of what was missing."""
     found = []
     if not step.before:
@@ -243,6 +255,8 @@ def _notes(step: Step, data: Recorded) -> tuple[str, ...]:
         found.append("replay_note_nothing_recorded")
     if data.rng is None:
         found.append("replay_note_no_rng")
+    if differing:
+        found.append("replay_note_environment")
     return tuple(found)
 
 

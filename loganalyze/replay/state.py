@@ -16,6 +16,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 
+def has_cuda() -> bool:
+    """Whether torch sees a CUDA device."""
+    return torch.cuda.is_available()
+
+
 def cuda_in_use() -> bool:
     """Whether this process has started CUDA."""
     return torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]

@@ -78,8 +78,8 @@ class Trials:
         if not self.bench.step.before or self.bench.step.optimizer is None:
             return _open("learning_rate", missing="earlier_steps")
         factor = self.rules.value("replay.lower_lr")
-        outcome = self.bench.slower(self.data, factor)
-        trial = self._keep(self.scale.judge("lower_lr", outcome, f"{factor:g}"))
+        usual, outcome = self.bench.slower(self.data, factor)
+        trial = self._keep(self.scale.judge("lower_lr", outcome, f"{factor:g}", usual))
         ratios = [
             (p.update_ratio, p.name)
             for p in seen.parameters
@@ -101,7 +101,8 @@ class Trials:
             return _open("state", missing="earlier_steps")
         at_start = self.bench.run(self.data, self.bench.start)
         here = self.bench.run(healthy)
-        early = self._keep(self.scale.judge("batch_at_start", at_start))
+        usual = self.bench.run(self.bench.step.before[0], self.bench.start)
+        early = self._keep(self.scale.judge("batch_at_start", at_start, usual=usual))
         other = self._keep(self.scale.judge("healthy_batch_here", here, str(healthy.step)))
         which = {(True, False): "state", (False, True): "data", (True, True): "both",
                  (False, False): "neither"}[early.calm, other.calm]  # fmt: skip

@@ -1,0 +1,37 @@
+"""A replay's result as JSON, schema loganalyze.replay/1."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from loganalyze import __version__
+from loganalyze.replay.measured import concentration, groups, hard_share
+from loganalyze.replay.result import Result
+
+SCHEMA = "loganalyze.replay/1"
+
+
+def render(result: Result) -> str:
+    """Every field of the result, with what is derived from it; NaN and infinities as strings."""
+    losses = result.measured.samples.losses if result.measured.samples else ()
+    document = {
+        "schema": SCHEMA, "version": __version__, **asdict(result),
+        "gradient_groups": groups(result.measured.parameters),
+        "gradient_concentration": concentration(result.measured.parameters),
+        "hard_sample_share": hard_share(losses, 0.05),
+    }  # fmt: skip
+    return json.dumps(_strict(document), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {str(key): _strict(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(item) for item in value]
+    return value
