@@ -179,7 +179,7 @@ def clip_off(context: CheckContext) -> CheckResult:
         return missing("clip_off", "setting_clip")
     usual = context.before("grad_norm")
     far = bool(len(usual)) and limit > 10 * max(median(usual), 1e-12)
-    evidence = seen("clip_threshold", limit, "", "> 0, near the norm")
+    evidence = seen("clip_threshold", limit, "", "> 0")
     return yes_or_no("clip_off", limit <= 0 or far, evidence)
 
 

@@ -202,7 +202,8 @@ def finding_where(finding: Finding) -> Both:
 
 def evidence_line(evidence: Evidence) -> Both:
     """One observation: label, value, what was expected."""
-    unit = evidence.unit
+    # A step may be a place or a count: the label says which.
+    unit = "" if evidence.unit == "step" else evidence.unit
     value = plain("") if evidence.value is None else amounts.amount(evidence.value, unit)
     expected = amounts.expectation(evidence.expected, unit) if evidence.expected else plain("")
     label = both(evidence.label, value=value, unit=unit, expected=expected,
