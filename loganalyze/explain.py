@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from loganalyze.config import Kind, kinds, load_folder, strings
 from loganalyze.errors import UsageError
-from loganalyze.knowledge import CauseRule, tree_of
-
-_WORDS = {
-    "rules": {"en": "Rules and thresholds", "zh": "规则与阈值"},
-    "fixed": {"en": "fixed rule", "zh": "固定规则"},
-    "causes": {"en": "Causes, likeliest first", "zh": "可能原因(按先验排序)"},
-    "for": {"en": "for", "zh": "支持"},
-    "against": {"en": "against", "zh": "排除"},
-    "do": {"en": "do", "zh": "处理"},
-    "source": {"en": "source", "zh": "来源"},
-}
+from loganalyze.knowledge import CauseRule, Rule, tree_of
 
 
 def explain(name: str, lang: str) -> str:
@@ -26,11 +16,11 @@ def explain(name: str, lang: str) -> str:
     """
     kind = _kind(name)
     title = kind.zh if lang == "zh" else kind.en
-    lines = [f"{kind.code} {kind.name}: {title}", "", f"{_WORDS['rules'][lang]}:"]
+    lines = [f"{kind.code} {kind.name}: {title}", "", f"{_word('explain_rules', lang)}:"]
     lines.extend(_rules(kind.name, lang))
     tree = tree_of(kind.name)
     if tree is not None:
-        lines += ["", f"{_WORDS['causes'][lang]}:"]
+        lines += ["", f"{_word('explain_causes', lang)}:"]
         for number, cause in enumerate(tree.causes, 1):
             lines.extend(_cause(number, cause, lang))
     return "\n".join(lines)
@@ -51,22 +41,31 @@ def _rules(kind: str, lang: str) -> Iterator[str]:
                 fixed = group == "seed" and entry.get("kind") == kind
                 if group != kind and not fixed:
                     continue
-                mark = f" ({_WORDS['fixed'][lang]})" if fixed else ""
+                mark = f" ({_word('explain_fixed', lang)})" if fixed else ""
                 limit = f"{entry['value']:g} {entry['unit']}"
                 yield f"  {group}.{rule} = {limit}{mark}: {entry['source']}"
 
 
 def _cause(number: int, cause: CauseRule, lang: str) -> Iterator[str]:
     yield f"  {number}. {cause.title[lang]}  [{cause.id}, prior {cause.prior:g}]"
-    for key, rules in (("for", cause.confirm), ("against", cause.exclude)):
-        if rules:
-            names = "; ".join(_wording(rule.check, lang) for rule in rules)
-            yield f"     {_WORDS[key][lang]}: {names}"
-    for remedy in cause.remedy[lang]:
-        yield f"     {_WORDS['do'][lang]}: {remedy}"
-    yield f"     {_WORDS['source'][lang]}: {cause.source}"
+    parts = [
+        ("explain_for", _names(cause.confirm, lang)),
+        ("explain_against", _names(cause.exclude, lang)),
+        *(("explain_do", text) for text in cause.remedy[lang]),
+        *(("explain_log", text) for text in cause.log_next[lang]),
+        ("explain_source", cause.source),
+    ]
+    for key, text in parts:
+        if text:
+            yield f"     {_word(key, lang)}: {text}"
 
 
-def _wording(check: str, lang: str) -> str:
-    entry = strings().get(check)
-    return entry[lang] if entry else check
+def _names(rules: Sequence[Rule], lang: str) -> str:
+    """The checks that weigh, each by its wording; those that decide alone are marked."""
+    telling = [rule for rule in rules if rule.weight]
+    return "; ".join(_word(r.check, lang) + (" *" if r.decisive else "") for r in telling)
+
+
+def _word(key: str, lang: str) -> str:
+    entry = strings().get(key)
+    return entry[lang] if entry else key

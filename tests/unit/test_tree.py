@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections import Counter
 
 import pytest
 
 from loganalyze.checks import CHECKS
-from loganalyze.config import kinds, load_folder, strings
+from loganalyze.config import kinds, load_folder, metrics, strings
 from loganalyze.explain import explain
-from loganalyze.knowledge import CauseRule, Symptom, gravity, mechanisms, seed_table, symptoms
+from loganalyze.knowledge import (
+    CauseRule,
+    Symptom,
+    catalogue,
+    gravity,
+    mechanisms,
+    seed_table,
+    symptoms,
+)
+from loganalyze.report.wording import find
 
 CAUSES = [
     pytest.param(symptom, cause, id=f"{symptom.name}-{cause.id}")
@@ -58,6 +68,52 @@ def test_cause_is_complete(symptom: Symptom, cause: CauseRule) -> None:
     assert len(cause.remedy["en"]) == len(cause.remedy["zh"])
     assert len(cause.log_next["en"]) == len(cause.log_next["zh"])
     assert all(re.search(r"[\u4e00-\u9fff]", text) for text in cause.remedy["zh"])
+
+
+def test_catalogue_and_trees_name_the_same_causes() -> None:
+    """Every cause of the catalogue grows in a tree; none stands twice; ids have one form."""
+    used = {cause.id for symptom in symptoms() for cause in symptom.causes}
+    assert used == set(catalogue())
+    counted = Counter(e["id"] for part in load_folder("tree") for e in part.get("cause", ()))
+    assert [name for name, count in counted.items() if count > 1] == []
+    assert all(re.fullmatch(r"C(\.[A-Z0-9_]+){2}|C\.[A-Z]+", name) for name in used)
+
+
+@pytest.mark.parametrize("symptom", symptoms(), ids=lambda symptom: symptom.name)
+def test_weights_of_a_tree_make_sense(symptom: Symptom) -> None:
+    """Priors add up to about one; what decides alone weighs; no check stands twice in a cause."""
+    assert 0.6 <= sum(cause.prior for cause in symptom.causes) <= 1.7
+    for cause in symptom.causes:
+        names = [rule.check for rule in (*cause.confirm, *cause.exclude)]
+        assert len(names) == len(set(names)), cause.id
+        for rule in cause.confirm:
+            assert 0 <= rule.loss <= rule.weight or rule.against is not None, cause.id
+            assert rule.weight >= 1.5 or not rule.decisive, (cause.id, rule)
+
+
+@pytest.mark.parametrize("symptom", symptoms(), ids=lambda symptom: symptom.name)
+def test_every_tree_asks_what_a_log_can_answer(symptom: Symptom) -> None:
+    """At least half of a tree's causes have a check that a log can answer."""
+    answerable = [
+        any(CHECKS[rule.check].__qualname__.split(".")[0] != "needs" for rule in cause.confirm)
+        for cause in symptom.causes
+    ]
+    assert sum(answerable) >= len(answerable) / 2
+
+
+def test_evidence_and_missing_items_have_words() -> None:
+    """Labels of the checks' evidence and what would have settled them are worded."""
+    modules = {inspect.getmodule(check) for check in CHECKS.values()}
+    labels: set[str] = set()
+    for module in modules:
+        assert module is not None
+        text = inspect.getsource(module)
+        labels |= set(re.findall(r'(?:seen|event_evidence)\(\s*"(\w+)"', text))
+        labels |= set(re.findall(r'other_log="(\w+)"', text))
+        for found in re.findall(r"(?:missing|needs)\(([^()]*)\)", text):
+            labels |= set(re.findall(r'"([\w/]+)"', found))
+    known = {*metrics(), *kinds(), *CHECKS, "B", "nat", "step", "s", "share"}
+    assert {label for label in labels - known if find(label) is None} == set()
 
 
 @pytest.mark.parametrize("check", CHECKS)
