@@ -48,11 +48,12 @@ def said(
 
     def run(context: CheckContext) -> CheckResult:
         frame = context.known_events()
-        hit = pl.col("signature").is_in(signatures) | pl.col("kind").is_in(kinds)
-        if words:
+        named = pl.col("signature").is_in(signatures) | pl.col("kind").is_in(kinds)
+        found = frame.filter(named.fill_null(value=False))
+        if words and not len(found):
+            told = frame.filter(pl.col("kind").is_in(_TOLD))  # few; overflows may be many
             text = pl.concat_str("text", "detail", separator=" ", ignore_nulls=True)
-            hit |= pl.col("kind").is_in(_TOLD) & text.str.contains(pattern)
-        found = frame.filter(hit.fill_null(value=False))
+            found = told.filter(text.str.contains(pattern))
         if len(found):
             lines = [event_evidence("log_line", row) for row in rows_of(found, _SHOWN)]
             return result(check, "supported", *lines)
@@ -64,6 +65,8 @@ def said(
 
 def _absent(context: CheckContext, check: str, other_log: str) -> CheckResult:
     """Ruled out where this log would have held the line; else what would have."""
+    if not other_log and not any(source.parser == "text" for source in context.run.sources):
+        return missing(check, "console_output")
     held = _SHOWS.get(other_log)
     if other_log and (held is None or not len(context.run.events.filter(held))):
         return missing(check, other_log)
@@ -180,7 +183,7 @@ _ENDS: dict[str, Check] = {
     "time_limit_said": said("time_limit_said", kinds=("time_limit",), other_log=_SCHEDULER),
     "preempt_said": said(
         "preempt_said", "slurm_preempt", "slurm_cancelled", "slurm_requeue", "keyboard_interrupt",
-        "main_sigterm", words=("KeyboardInterrupt", "SIGINT"),
+        "main_sigterm", words=("KeyboardInterrupt", "SIGINT", r"^interrupted\b"),
     ),
     "node_fail_said": said(
         "node_fail_said", "slurm_node_fail", "k8s_evicted", "ssh_exit", other_log=_SCHEDULER
