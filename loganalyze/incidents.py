@@ -30,6 +30,13 @@ _LASTING = frozenset({"loss_frozen", "no_learning", "grad_vanishing", "loss_dive
 _WASTING = frozenset({"loss_nonfinite", "grad_nonfinite", "loss_divergence"}) | {
     "loss_frozen", "no_learning",
 }  # fmt: skip
+#: Kinds that sum up what is spread over many steps: only their onset can be part of a story.
+_SPREAD = frozenset({
+    "skipped_steps", "grad_clip_rate", "grad_oscillation", "loss_oscillation", "lr_schedule",
+    "throughput_variance", "throughput_stall", "grad_concentration", "update_ratio",
+})  # fmt: skip
+#: So many stories of one kind are one: what returns has one root.
+_RETURNS = 4
 _RECOVERED = {"yes": True, "1": True, "True": True, "no": False, "0": False, "False": False}
 
 
@@ -61,7 +68,7 @@ class Story:
 def stories(run: RunLog, findings: Sequence[Finding]) -> tuple[Story, ...]:
     """Stories with at least one warning, gravest first; what stands alone as a note is left out."""
     moving = [f for f in findings if f.kind not in _STANDING]
-    groups = _joined(moving, run.meta.log_interval)
+    groups = _returning(_joined(moving, run.meta.log_interval))
     standing = [[f] for f in findings if f.kind in _STANDING]
     told = [_story(run, group) for group in [*groups, *standing]]
     kept = [story for story in told if story.severity != "info"]
@@ -94,6 +101,33 @@ def _joined(findings: Sequence[Finding], interval: int) -> list[list[Finding]]:
     for index, item in enumerate(findings):
         groups.setdefault(root(index), []).append(item)
     return [sorted(group, key=_time) for group in groups.values()]
+
+
+def _returning(groups: list[list[Finding]]) -> list[list[Finding]]:
+    """Stories of one kind and segment that return again and again become one."""
+    alike: dict[tuple[str, int], list[list[Finding]]] = {}
+    for group in groups:
+        kind = _kind(group)
+        alike.setdefault((kind, group[0].segment or 0), []).append(group)
+    made = []
+    for own in alike.values():
+        told = [group for group in own if _worst(group).severity != "info"]
+        if len(told) < _RETURNS:
+            made += own
+        else:
+            made += [group for group in own if group not in told]
+            made.append(sorted((item for group in told for item in group), key=_time))
+    return made
+
+
+def _worst(group: Sequence[Finding]) -> Finding:
+    return max(group, key=lambda f: severity_rank(f.severity))
+
+
+def _kind(group: Sequence[Finding]) -> str:
+    """The gravest of a group's kinds."""
+    top = _worst(group).severity
+    return min((f.kind for f in group if f.severity == top), key=_gravity)
 
 
 def _time(item: Finding) -> tuple[float, int, str]:
@@ -129,15 +163,14 @@ def _near(early: Finding, late: Finding, lag: int, interval: int) -> bool:
         lag = min(lag, _NOTE_LINES) if lag >= 0 else _NOTE_LINES
     if lag < 0 or early.step_first is None or late.step_first is None:
         return True
-    end = early.step_first if early.step_last is None else early.step_last
+    spread = early.kind in _SPREAD or early.step_last is None
+    end = early.step_first if spread else early.step_last
     start = late.step_last if late.kind in CONSEQUENCES else late.step_first
-    return (start or 0) - end <= max(lag, 1) * interval
+    return (start or 0) - (end or 0) <= max(lag, 1) * interval
 
 
 def _story(run: RunLog, group: list[Finding]) -> Story:
-    worst = max(group, key=lambda f: severity_rank(f.severity))
-    grave = [f for f in group if f.severity == worst.severity]
-    kind = min((f.kind for f in grave), key=_gravity)
+    worst, kind = _worst(group), _kind(group)
     first, last = _span(group)
     recovered = _recovered(group)
     lost = _cost_steps(group, recovered, first, last)

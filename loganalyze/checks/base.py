@@ -116,16 +116,19 @@ class CheckContext:
 
         With one column more: `signature`, the name of the failure text, or null.
         """
-        if "events" not in self.memo:
-            name = pl.col("detail").str.json_path_match("$.signature")
-            self.memo["events"] = self.run.events.with_columns(signature=name)
-        frame: pl.DataFrame = self.memo["events"]
         own = {f.segment for f in self.findings if f.segment is not None}
-        if len(self.run.meta.segments) < 2 or not own:
-            return frame
-        if any(f.kind in _OF_THE_ATTEMPT_BEFORE for f in self.findings):
+        if len(self.run.meta.segments) < 2:
+            own = set()
+        if own and any(f.kind in _OF_THE_ATTEMPT_BEFORE for f in self.findings):
             own |= {segment - 1 for segment in own}
-        return frame.filter(pl.col("segment").is_in(sorted(own)) | pl.col("segment").is_null())
+        key = f"events {sorted(own)}"
+        if key not in self.memo:
+            name = pl.col("detail").str.json_path_match("$.signature")
+            frame = self.run.events.with_columns(signature=name)
+            here = pl.col("segment").is_in(sorted(own)) | pl.col("segment").is_null()
+            self.memo[key] = frame.filter(here) if own else frame
+        found: pl.DataFrame = self.memo[key]
+        return found
 
     def config(self, *names: str) -> str | None:
         """A setting by any of its names in the frameworks' dumps; None if it was not printed."""

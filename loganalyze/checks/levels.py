@@ -109,7 +109,8 @@ def wild_line_before(context: CheckContext) -> CheckResult:
         return yes_or_no("wild_line_before", False)
     at = int(hits[0]) - 1
     sound = track.values[:at][np.isfinite(track.values[:at])]
-    level = median(sound[-50:]) if len(sound) else 3.0
+    # Without a past: no sound start lies above ln of the largest vocabularies (12.5) by a nat.
+    level = median(sound[-50:]) if len(sound) else 4.5
     wild = float(track.values[at]) > 3 * max(level, 1.0)
     evidence = at_point(context, track, at, "training_loss", f"> {3 * max(level, 1.0):.3g}")
     return yes_or_no("wild_line_before", wild, evidence)

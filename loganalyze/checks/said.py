@@ -87,11 +87,14 @@ def near(check: str, *kinds: str, margin: int, other_log: str = "") -> Check:
     return run
 
 
-def beside(check: str, *kinds: str) -> Check:
-    """A check that the run has a finding of these kinds in the same incident."""
+def beside(check: str, *kinds: str, notes: bool = True) -> Check:
+    """A check that the run has a finding of these kinds in the same incident.
+
+    notes: whether a mere note counts as well.
+    """
 
     def run(context: CheckContext) -> CheckResult:
-        found = context.of_kind(*kinds)
+        found = [f for f in context.of_kind(*kinds) if notes or f.severity != "info"]
         if not found:
             return yes_or_no(check, False)
         first = found[0]
@@ -262,7 +265,7 @@ _BESIDE: dict[str, Check] = {
     "gpu_hot": beside("gpu_hot", "gpu_overheat", "gpu_throttle"),
     "rank_is_slow": beside("rank_is_slow", "straggler_rank"),
     "memory_leaked": beside("memory_leaked", "memory_leak"),
-    "host_memory_leaked": beside("host_memory_leaked", "host_memory_leak"),
+    "host_memory_leaked": beside("host_memory_leaked", "host_memory_leak", notes=False),
     "audit_beside": beside("audit_beside", "config_audit"),
     "length_beside": beside("length_beside", "length_explosion"),
 }
