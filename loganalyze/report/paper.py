@@ -95,7 +95,8 @@ class Paper:
         return f"\x1b[{code}m{text}\x1b[0m" if self.color and code and text else text
 
     def _wrap(self, lead: str, hang: str, text: str, style: str) -> None:
-        for index, part in enumerate(wrapped(text, self.width - display_width(lead))):
+        room = self.width - max(display_width(lead), display_width(hang))
+        for index, part in enumerate(wrapped(text, room)):
             self.lines.append(self._styled((lead if index == 0 else hang) + part, style))
 
 

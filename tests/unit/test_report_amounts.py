@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loganalyze.report.amounts import amount, expectation, span, word
-from loganalyze.report.paper import wrapped
+from loganalyze.report.paper import Paper, display_width, wrapped
 
 
 @pytest.mark.parametrize(
@@ -65,3 +65,10 @@ def test_no_chinese_line_begins_with_a_closing_mark(width: int) -> None:
     lines = list(wrapped(text, width))
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
     assert not [line for line in lines if line[:1] in "、，。：）" or line[-1:] in "（"]
+
+
+def test_hanging_lines_keep_to_the_width() -> None:
+    """The lines after the first are indented further and still no wider than asked for."""
+    paper = Paper(lang="en", width=60, color=False)
+    paper.line(2, "Checkpoint failed, Checkpoint never confirmed, Restart, Work lost, Hang " * 3)
+    assert max(display_width(line) for line in paper.lines) <= 60
