@@ -63,7 +63,9 @@ def assemble(
     release()
     ordered = sorted(map(_kept, events), key=lambda event: (event.ref.source, event.ref.offset))
     loads = _loads(ordered)
-    cut = cut_segments(readings, loads, _is_training(readings))
+    training = _is_training(readings)
+    release()
+    cut = cut_segments(readings, loads, training)
     readings = _labelled(readings, np.maximum(cut.labels, 0))
     metrics = sorted(set(readings.columns) - set(READING_COLUMNS))
     readings = readings.select(*READING_COLUMNS, *metrics)
@@ -73,7 +75,7 @@ def assemble(
         framework=framework,
         segments=cut.segments,
         config=_config(ordered),
-        log_interval=_interval(readings),
+        log_interval=_interval(readings, training),
         grouping=grouping,
     )
     return RunLog(
@@ -190,9 +192,9 @@ def _config(events: Sequence[Event]) -> dict[str, str]:
     return dict(sorted(config.items()))
 
 
-def _interval(readings: pl.DataFrame) -> int:
+def _interval(readings: pl.DataFrame, training: npt.NDArray[np.bool_]) -> int:
     """Steps between two readings of the loss (median over all segments), at least 1."""
-    gaps = np.diff(readings["step"].to_numpy()[_is_training(readings)])
+    gaps = np.diff(readings["step"].to_numpy()[training])
     gaps = gaps[gaps > 0]
     return max(int(np.median(gaps)), 1) if len(gaps) else 1
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from loganalyze.model import Relation, Segment
+from loganalyze.spill import release
 
-IntArray = npt.NDArray[np.int64]
+#: Of 32 bits wherever the values allow: runs have millions of rows.
+IntArray = npt.NDArray[np.integer[Any]]
 BoolArray = npt.NDArray[np.bool_]
 
 #: More step backs than this share of the rows: streams are interleaved, not restarted.
@@ -42,15 +45,16 @@ def cut_segments(readings: pl.DataFrame, loads: pl.DataFrame, main: BoolArray) -
     loads: source, offset, step of every checkpoint load and fresh start, in order. Ranks are cut
     apart and numbered alike.
     """
-    labels = np.full(len(readings), -1, dtype=np.int64)
+    labels = np.full(len(readings), -1, dtype=np.int32)
     if not main.any():
         return Cut(labels, ())
     parallel = False
     ranks = readings["rank"].fill_null(-1).to_numpy()
-    steps = readings["step"].fill_null(-1).to_numpy().astype(np.int64)
+    steps = _narrow(readings["step"].fill_null(-1).to_numpy())
     borders = _borders(readings, loads)
+    release()
     for rank in distinct(ranks[main]):
-        rows = np.flatnonzero((ranks == rank) & main)
+        rows = _where((ranks == rank) & main)
         part, mixed = _cut_stream(steps[rows], borders[rows])
         labels[rows] = part
         parallel = parallel or mixed
@@ -60,6 +64,17 @@ def cut_segments(readings: pl.DataFrame, loads: pl.DataFrame, main: BoolArray) -
     )
     labels = np.minimum(_followed(labels, readings["source"].to_numpy()), len(segments) - 1)
     return Cut(labels, segments)
+
+
+def _narrow(values: IntArray) -> IntArray:
+    """In 32 bits, if differences fit in there too."""
+    fits = not len(values) or (int(values.min()) >= -(2**30) and int(values.max()) < 2**30)
+    return values.astype(np.int32) if fits else values
+
+
+def _where(mask: BoolArray) -> IntArray | slice:
+    """Indices of the true ones; all of them need no list."""
+    return slice(None) if mask.all() else np.flatnonzero(mask)
 
 
 def distinct(values: IntArray) -> IntArray:
@@ -74,32 +89,35 @@ def distinct(values: IntArray) -> IntArray:
     return different
 
 
-def _leader(ranks: IntArray, main: BoolArray) -> IntArray:
+def _leader(ranks: IntArray, main: BoolArray) -> IntArray | slice:
     """Rows of the rank with the most records (the lowest of equals)."""
     names, counts = np.unique(ranks[main], return_counts=True)
-    return np.flatnonzero((ranks == names[int(counts.argmax())]) & main)
+    return _where((ranks == names[int(counts.argmax())]) & main)
 
 
 def _followed(labels: IntArray, sources: IntArray) -> IntArray:
     """Rows without a label get the one before them in the same input, else the one after."""
+    if bool((labels >= 0).all()):
+        return labels
     filled = labels.copy()
     for source in distinct(sources):
-        rows = np.flatnonzero(sources == source)
-        known = np.flatnonzero(labels[rows] >= 0)
-        if not len(known):
+        rows = _where(sources == source)
+        own = labels[rows]
+        known = own >= 0
+        if not known.any():
             filled[rows] = 0
             continue
-        at = np.clip(np.searchsorted(known, np.arange(len(rows)), side="right") - 1, 0, None)
-        filled[rows] = labels[rows[known[at]]]
+        last = np.where(known, np.arange(len(own), dtype=np.int32), np.int32(known.argmax()))
+        filled[rows] = own[np.maximum.accumulate(last, out=last)]
     return filled
 
 
 def _borders(readings: pl.DataFrame, loads: pl.DataFrame) -> IntArray:
     """How many loads stand before each row; a change marks a possible start of a segment."""
     if not len(loads):
-        return np.zeros(len(readings), dtype=np.int64)
+        return np.zeros(len(readings), dtype=np.int8)
     key = _place(readings)
-    return np.searchsorted(np.sort(_place(loads)), key).astype(np.int64)
+    return np.searchsorted(np.sort(_place(loads)), key).astype(np.int32)
 
 
 def _place(frame: pl.DataFrame) -> npt.NDArray[np.float64]:
@@ -114,11 +132,11 @@ def _cut_stream(steps: IntArray, borders: IntArray) -> tuple[IntArray, bool]:
         streams = _interleaved(steps)
         if streams is not None:
             return streams, True
-    new = np.zeros(len(steps), dtype=np.int64)
+    new = np.zeros(len(steps), dtype=np.int8)
     new[back + 1] = 1
     resumed = (np.diff(borders) > 0) & (np.diff(steps) >= 0)
     new[1:][resumed] = 1
-    return np.cumsum(new), False
+    return np.cumsum(new, dtype=np.int32), False
 
 
 def _interleaved(steps: IntArray) -> IntArray | None:

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from loganalyze_parsers.unpack import Unpacked
 
-BLOCK_BYTES = 16 * 1024 * 1024  # polars is fastest between 8 and 16 MiB
+BLOCK_BYTES = 8 * 1024 * 1024  # larger ones are no faster and cost memory
 _SCAN_BYTES = 256 * 1024  # a piece that stays in the cache
 #: A line longer than this is cut: no trainer prints such a line, and one would fill the memory.
 MAX_LINE_BYTES = 64 * 1024 * 1024
