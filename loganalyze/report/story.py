@@ -29,6 +29,8 @@ from loganalyze.report.wording import (
 Files = Mapping[str, PurePath]
 #: From here on a cause is told as the answer; below it is only the likeliest of several.
 _LIKELY = 0.5
+#: With fewer logged steps than this nothing can be said of trends.
+_FEW_STEPS = 10
 #: Families whose findings a replay of the step can explain.
 _REPLAYABLE = frozenset({"loss", "gradient", "samples", "rl", "ranks"})
 
@@ -44,6 +46,8 @@ def verdict_line(run: RunView) -> Both:
     count = sum(incident.severity == verdict for incident in run.incidents)
     if not count:
         count = sum(finding.severity == verdict for finding in run.findings.values())
+    if verdict == "clean" and run.step_count < _FEW_STEPS:
+        return both("ui_verdict_few", steps=numbers.grouped(run.step_count))
     key = f"ui_verdict_line_{verdict}" + ("_one" if count == 1 else "")
     return both(key, count=count, steps=numbers.grouped(run.step_count))
 
