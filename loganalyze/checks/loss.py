@@ -104,7 +104,7 @@ def in_first_dozen(context: CheckContext) -> CheckResult:
     if start > 10 * track.interval:
         return yes_or_no("in_first_dozen", False, seen("first_step", start, "step"))
     away = context.first - start
-    answer = track.interval <= away <= 12 * track.interval
+    answer = 1 <= away <= max(12, track.interval)
     return yes_or_no("in_first_dozen", answer, seen("steps_before", away, "step", "1 to 12"))
 
 

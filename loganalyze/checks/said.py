@@ -187,6 +187,7 @@ _ENDS: dict[str, Check] = {
     "preempt_said": said(
         "preempt_said", "slurm_preempt", "slurm_cancelled", "slurm_requeue", "keyboard_interrupt",
         "main_sigterm", words=("KeyboardInterrupt", "SIGINT", r"^interrupted\b"),
+        other_log="scheduler_history",
     ),
     "node_fail_said": said(
         "node_fail_said", "slurm_node_fail", "k8s_evicted", "ssh_exit", other_log=_SCHEDULER

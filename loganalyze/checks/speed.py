@@ -192,6 +192,18 @@ def one_gpu_slower(context: CheckContext) -> CheckResult:
     return missing("one_gpu_slower", "gpu_sm_clock_hz")
 
 
+def one_gpu_hotter(context: CheckContext) -> CheckResult:
+    """One GPU is 8 °C or more above the median of its neighbours."""
+    levels = _by_rank(context, "gpu_temp_c")
+    if len(levels) < 2:
+        return missing("one_gpu_hotter", "temperature_of_neighbours")
+    rank, top = max(levels.items(), key=lambda item: item[1])
+    others = [level for other, level in levels.items() if other != rank]
+    excess = top - float(np.median(others))
+    evidence = (seen("rank", float(rank)), seen("degrees_above", excess, "°C", "< 8"))
+    return yes_or_no("one_gpu_hotter", excess >= 8, *evidence)
+
+
 def hot(context: CheckContext) -> CheckResult:
     """A GPU reached 83 °C or more."""
     values = context.all_of("gpu_temp_c")
@@ -263,7 +275,8 @@ SPEED: dict[str, Check] = {
         for check in (
             near_checkpoints, near_evaluations, short_pauses, longer_sequences,
             time_follows_length, batch_grew, abrupt_and_lasting, slow_from_start, one_gpu_slower,
-            hot, busy_without_power, idle_gpu, mfu_impossible, waits_least, creeps_slower,
+            one_gpu_hotter, hot, busy_without_power, idle_gpu, mfu_impossible, waits_least,
+            creeps_slower,
         )
     },
     "data_share": share("data_share", "data_time_s"),
