@@ -20,7 +20,7 @@ from loganalyze.model import (
     RunMeta,
     Source,
 )
-from loganalyze.segments import cut_segments
+from loganalyze.segments import cut_segments, narrow
 from loganalyze.spill import release, slices
 
 _KEYS: Mapping[str, pl.DataType] = {
@@ -194,7 +194,10 @@ def _config(events: Sequence[Event]) -> dict[str, str]:
 
 def _interval(readings: pl.DataFrame, training: npt.NDArray[np.bool_]) -> int:
     """Steps between two readings of the loss (median over all segments), at least 1."""
-    gaps = np.diff(readings["step"].to_numpy()[training])
+    steps = narrow(readings["step"].fill_null(-1).to_numpy())
+    release()
+    gaps = np.diff(steps[training])
+    del steps
     gaps = gaps[gaps > 0]
     return max(int(np.median(gaps)), 1) if len(gaps) else 1
 

@@ -50,7 +50,7 @@ def cut_segments(readings: pl.DataFrame, loads: pl.DataFrame, main: BoolArray) -
         return Cut(labels, ())
     parallel = False
     ranks = readings["rank"].fill_null(-1).to_numpy()
-    steps = _narrow(readings["step"].fill_null(-1).to_numpy())
+    steps = narrow(readings["step"].fill_null(-1).to_numpy())
     borders = _borders(readings, loads)
     release()
     for rank in distinct(ranks[main]):
@@ -66,8 +66,8 @@ def cut_segments(readings: pl.DataFrame, loads: pl.DataFrame, main: BoolArray) -
     return Cut(labels, segments)
 
 
-def _narrow(values: IntArray) -> IntArray:
-    """In 32 bits, if differences fit in there too."""
+def narrow(values: IntArray) -> IntArray:
+    """The same integers in 32 bits, if their differences fit in there too."""
     fits = not len(values) or (int(values.min()) >= -(2**30) and int(values.max()) < 2**30)
     return values.astype(np.int32) if fits else values
 
