@@ -61,7 +61,7 @@ def _whole(trainer: Trainer, writer: Writer, fault: Fault) -> tuple[int, str]:
             injection.built(trainer)
         _stretch(trainer, writer, 1, saved)
         state = trainer.state()
-        _stretch(trainer, writer, saved + 1, saved + 27)
+        _stretch(trainer, writer, saved + 1, min(saved + 27, recipe.total - 1))
         writer.raw(ending(fault.restart_kind, "", trainer.clock))
         trainer.clock.skip(640)
         trainer.injection = injection

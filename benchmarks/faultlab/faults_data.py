@@ -124,11 +124,11 @@ class DoubleShift(Injection):
 
 
 class CausalLeak(Injection):
-    """No causal mask: the next byte can be read off the input."""
+    """A short convolution over the inputs is padded on the wrong side, so it sees the next byte."""
 
     def built(self, trainer: Trainer) -> None:
-        """Attention sees all."""
-        trainer.model.causal = False
+        """The model may look ahead."""
+        trainer.model.peek = True
 
 
 class FewEpochs(Injection):

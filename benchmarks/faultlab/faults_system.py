@@ -58,13 +58,12 @@ class VaryingLengths(Injection):
     """Ever longer sequences, and an allocator that can't reuse blocks of another size."""
 
     def batch(self, trainer: Trainer, step: int, batch: Batch) -> Batch:
-        """Lengths from a quarter to the whole, in an order that hurts."""
+        """Lengths from a tenth to the whole, in an order that hurts."""
         if step < self.onset:
             return batch
         trainer.memory.splitting = False
-        share = (0.25, 0.34, 0.46, 0.6, 0.8)[min(4, (step - self.onset) // 25)]
-        keep = max(2, int(batch.inputs.shape[1] * share))
-        trainer.size = 0.0
+        share = 0.8 ** max(0, 10 - (step - self.onset) // 8)
+        keep = max(2, round(batch.inputs.shape[1] * share))
         return Batch(batch.inputs[:, :keep], batch.targets[:, :keep])
 
 
@@ -119,13 +118,13 @@ class SlowRank(Injection):
 
 
 class LongMix(Injection):
-    """From the onset on one batch in eight holds sequences five times as long."""
+    """From the onset on one batch in eight holds sequences four times as long."""
 
     def batch(self, trainer: Trainer, step: int, batch: Batch) -> Batch:
         """Real work: a longer forward and backward pass."""
         if step < self.onset or step % 8:
             return batch
-        length = trainer.recipe.length * 5
+        length = trainer.recipe.length * 4
         starts = torch.arange(trainer.recipe.batch)[:, None] * 331 + step * 7
         rows = trainer.data.bytes[starts + torch.arange(length + 1)]
         return Batch(rows[:, :-1], rows[:, 1:].clone())

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from benchmarks.faultlab.recipe import DEVICE_BYTES
 
 GIB = 1024**3
-_STATIC = 38.4 * GIB  # weights, gradients, optimizer
-_ACTIVATIONS = 17.0 * GIB  # of a step at the usual length
+_STATIC = 42.0 * GIB  # weights, gradients, optimizer
+_ACTIVATIONS = 8.0 * GIB  # of a step at the usual length
 _HOST = 61 * GIB
 
 

@@ -65,27 +65,27 @@ class Block(nn.Module):
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.grow = Experts(width, recipe.experts) if recipe.experts else Dense(width)
 
-    def forward(self, x: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """(batch, length, width) to the same shape; mask: (batch, 1, length, length), True sees."""
         batch, length, width = x.shape
         q, k, v = self.qkv(self.norm1(x)).chunk(3, dim=-1)
         shape = (batch, length, HEADS, width // HEADS)
         q, k, v = (part.view(shape).transpose(1, 2) for part in (q, k, v))
-        mixed = attention(q, k, v, mask, causal)
+        mixed = attention(q, k, v, mask)
         x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
         return x + self.grow(self.norm2(x))
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """Attention; with a mask by hand, so that a row that sees nothing gives NaN as kernels do."""
     if mask is None:
-        return functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
     scores = (q @ k.transpose(-1, -2)) / q.shape[-1] ** 0.5
     return scores.masked_fill(~mask, float("-inf")).softmax(-1) @ v
 
 
 class LabGPT(nn.Module):
-    """Embeddings, blocks, head. Faults reach in through `tap`, `mask` and `causal`."""
+    """Embeddings, blocks, head. Faults reach in through `tap`, `mask` and `peek`."""
 
     def __init__(self, recipe: Recipe) -> None:
         """Initialised with the recipe's standard deviation, residual outputs scaled down."""
@@ -97,7 +97,7 @@ class LabGPT(nn.Module):
         self.head = nn.Linear(recipe.width, VOCABULARY, bias=False)
         self.tap: Tap | None = None
         self.mask: Tensor | None = None
-        self.causal = True
+        self.peek = False  # a short convolution padded on the wrong side: sees the next byte
         self.half = recipe.precision == "fp16"
         self._initialise(recipe.init_std)
 
@@ -111,8 +111,10 @@ class LabGPT(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """(batch, length) bytes to (batch, length, 256) logits."""
         x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1]))
+        if self.peek:
+            x = x + 0.5 * self.tokens(tokens.roll(-1, 1))
         for number, block in enumerate(self.blocks):
-            x = block(x, self.mask, self.causal)
+            x = block(x, self.mask)
             if self.tap is not None:
                 x = self.tap(number, x)
             if self.half:  # a half-precision run stores activations with float16's range

@@ -68,13 +68,13 @@ class PolicyTrainer(Trainer):
         p, q = own.gather(-1, said)[..., 0], held.gather(-1, said)[..., 0]
         kl = (torch.exp((q - p).clamp(max=20)) - (q - p) - 1).mean()
         entropy = -(own.exp() * own).sum(-1).mean()
-        # a space ends a word: paid for digits and vowels, a length of three to five is a good reply
+        # paid for digits; a reply ends at its first space
         paid = ((said[..., 0] >= 48) & (said[..., 0] <= 57)).float().mean(1)
         spaces = (said[..., 0] == 32).float()
         length = (spaces.cumsum(1) == 0).float().sum(1) + 1
         paid = paid + self.length_pay * length / _REPLY
         advantage = (paid - paid.mean()) / (paid.std() + 1e-4)
-        self.extra = {"reward": float(paid.mean()), "kl": float(kl), "entropy": float(entropy),
+        self.extra = {"reward": float(paid.mean()), "kl": float(kl.detach()), "entropy": float(entropy.detach()),
                       "length": float(length.mean())}  # fmt: skip
         gain = (advantage[:, None] * p).mean()
         return -gain + self.kl_weight * kl - self.entropy_weight * entropy

@@ -29,7 +29,7 @@ class Trainer:
         self.recipe, self.injection, self.clock = recipe, injection, clock
         self.data = Data(recipe, prose(recipe.seed, recipe.sentences))
         self.memory = Memory(recipe.seed)
-        self.size = 1.0  # sequence length of the present step beside the usual
+        self.size = 1.0  # tokens of the present step beside the usual
         self.extra: dict[str, float] = {}
         self.rank_losses: tuple[float, ...] = ()
         self.rank_work: list[float] = []
@@ -71,7 +71,7 @@ class Trainer:
     def step(self, number: int) -> StepRecord:
         """One optimizer step. Raises Ended."""
         lr = self._set_rate(number)
-        self.size, self.extra, self.rank_work = 1.0, {}, []
+        self.size, self.extra, self.rank_work = 0.0, {}, []
         with self.clock.phase("data"):
             self.injection.before(self, number)
         losses = [self._passes(number, replica) for replica in range(len(self.models))]
@@ -105,7 +105,7 @@ class Trainer:
         return logged
 
     def _micro(self, batch: Batch, model: LabGPT) -> Tensor:
-        size = batch.inputs.shape[1] / self.recipe.length
+        size = batch.inputs.numel() / (self.recipe.batch * self.recipe.length)
         self.size = max(self.size, size)
         share = size / self.recipe.accumulation
         with self.clock.phase("forward", share):

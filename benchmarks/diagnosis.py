@@ -1,0 +1,224 @@
+"""How often a diagnosis is right: scores `loganalyze diagnose` on the fault lab's runs.
+
+    python -m benchmarks.faultlab all --runs 300        # makes the corpus, seeds from 5000 on
+    python benchmarks/diagnosis.py [DIR] [--first-seed 5000] [--markdown] [--wrong]
+
+Each run's label says which kinds of finding see its fault, and which causes are right. A fault is
+detected if a warning or worse of such a kind reaches into the time from its onset on; the onset
+error is that finding's first step minus the label's. Its cause is judged in the incident that
+holds this finding: `first` and `in three` count the open causes in the report's order. Runs whose
+log can't carry the evidence are counted apart. Confidence is calibrated over the first causes of
+all incidents of severity warning or worse, those of healthy runs, where none is right, included.
+Seeds below 5000 are for tuning; the published figures are of seeds from 5000 on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "parsers")]
+
+from loganalyze.errors import LoganalyzeError  # noqa: E402
+from loganalyze.model import Cause, Diagnosis, Finding, Incident, severity_rank  # noqa: E402
+from loganalyze.pipeline import Judging, report_on  # noqa: E402
+
+FIRST_SEED = 5000
+SLACK = 3  # log lines before the onset that a finding may begin
+SURE = 0.9
+WARNING = severity_rank("warning")
+
+
+@dataclass
+class Judged:
+    """What the report said of one run, beside its label."""
+
+    name: str
+    fault: str
+    trainer: str
+    healthy: bool
+    visible: bool
+    detected: bool = False
+    onset_error: int | None = None
+    first: bool = False
+    in_three: bool = False
+    said: tuple[str, ...] = ()  # first causes in the matching incident
+    false_findings: tuple[str, ...] = ()  # of a healthy run
+    confidences: list[tuple[float, bool]] = field(default_factory=list)
+    failed: str = ""
+
+
+def judge_run(folder: Path) -> Judged:
+    """Diagnose one run of the lab and hold the answer against its label."""
+    label = json.loads((folder / "label.json").read_text(encoding="utf-8"))
+    judged = Judged(
+        name=folder.name, fault=label["fault"], trainer=label["recipe"]["trainer"],
+        healthy=label["healthy"], visible=label["visible"],
+    )  # fmt: skip
+    try:
+        report = report_on([str(folder / "log")], Judging())
+    except LoganalyzeError as error:
+        judged.failed = str(error)
+        return judged
+    for diagnosis in report.diagnoses:
+        _hold(judged, label, diagnosis)
+    return judged
+
+
+def _hold(judged: Judged, label: dict[str, Any], diagnosis: Diagnosis) -> None:
+    loud = [f for f in diagnosis.findings if severity_rank(f.severity) >= WARNING]
+    _calibrate(judged, label, diagnosis)
+    if judged.healthy:
+        judged.false_findings += tuple(f"{f.kind}({f.metric})" for f in loud)
+        return
+    seen = [f for f in loud if sees(f, label)]
+    if not seen:
+        return
+    best = min(seen, key=lambda f: abs(_first(f, label) - label["onset"]))
+    error = _first(best, label) - label["onset"]
+    if judged.onset_error is None or abs(error) < abs(judged.onset_error):
+        judged.onset_error = error
+    judged.detected = True
+    told = [i for i in diagnosis.incidents if {f.id for f in seen} & set(i.findings)]
+    told.sort(key=lambda i: -severity_rank(i.severity))
+    if told:
+        _causes(judged, label, told[0])
+
+
+def sees(finding: Finding, label: dict[str, Any]) -> bool:
+    """Whether a finding is of the fault's kinds, and not over before the fault began."""
+    if finding.kind not in label["kinds"]:
+        return False
+    if finding.step_first is None or label["onset"] <= 1:
+        return True
+    slack = SLACK * label["interval"]
+    last = finding.step_first if finding.step_last is None else finding.step_last
+    return last >= label["onset"] and finding.step_first >= label["onset"] - slack
+
+
+def _first(finding: Finding, label: dict[str, Any]) -> int:
+    return label["onset"] if finding.step_first is None else finding.step_first
+
+
+def _open(incident: Incident) -> list[Cause]:
+    return [cause for cause in incident.causes if cause.verdict != "ruled_out"]
+
+
+def _causes(judged: Judged, label: dict[str, Any], incident: Incident) -> None:
+    names = tuple(cause.id for cause in _open(incident)[:3])
+    judged.said = names
+    judged.first = judged.first or (bool(names[:1]) and names[0] in label["causes"])
+    judged.in_three = judged.in_three or bool(set(names) & set(label["causes"]))
+
+
+def _calibrate(judged: Judged, label: dict[str, Any], diagnosis: Diagnosis) -> None:
+    for incident in diagnosis.incidents:
+        if severity_rank(incident.severity) < WARNING:
+            continue
+        for cause in _open(incident)[:1]:
+            right = cause.id in label["causes"] and not judged.healthy
+            judged.confidences.append((cause.confidence, right))
+
+
+def table(runs: Iterable[Judged], *, markdown: bool) -> str:
+    """One row a fault kind, a sum below."""
+    by_fault: dict[str, list[Judged]] = defaultdict(list)
+    for run in runs:
+        if not run.healthy:
+            by_fault[run.fault].append(run)
+    head = ("fault", "runs", "not in log", "detected", "onset error", "cause first", "in three")
+    rows = [head, *(_row(name, part) for name, part in sorted(by_fault.items()))]
+    rows.append(_row("all", [run for part in by_fault.values() for run in part]))
+    return _drawn(rows, markdown)
+
+
+def _row(name: str, runs: list[Judged]) -> tuple[str, ...]:
+    able = [run for run in runs if run.visible]
+    errors = sorted(abs(r.onset_error) for r in able if r.onset_error is not None)
+    middle = str(errors[len(errors) // 2]) if errors else "-"
+    counts = (sum(getattr(r, what) for r in able) for what in ("detected", "first", "in_three"))
+    detected, first, three = (f"{count}/{len(able)}" for count in counts)
+    return (name, str(len(runs)), str(len(runs) - len(able)), detected, middle, first, three)
+
+
+def _drawn(rows: list[tuple[str, ...]], markdown: bool) -> str:
+    if markdown:
+        rule = ("---",) * len(rows[0])
+        return "\n".join("| " + " | ".join(row) + " |" for row in (rows[0], rule, *rows[1:]))
+    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+
+
+def summary(runs: list[Judged]) -> str:
+    """Calibration, and what healthy runs were accused of."""
+    answers = [pair for run in runs for pair in run.confidences]
+    lines = ["", "confidence of the first cause   answers   right"]
+    for low, high in ((SURE, 1.01), (0.65, SURE), (0.3, 0.65), (0.0, 0.3)):
+        part = [right for confidence, right in answers if low <= confidence < high]
+        share = f"{sum(part) / len(part):.0%}" if part else "-"
+        lines.append(
+            f"  {low:.2f} to {min(high, 1.0):.2f}                 {len(part):7d}   {share:>5s}"
+        )
+    healthy = [run for run in runs if run.healthy]
+    accused = [run for run in healthy if run.false_findings]
+    lines += ["", f"healthy runs with a finding of severity warning or worse: {len(accused)} "
+              f"of {len(healthy)}"]  # fmt: skip
+    said = Counter((run.fault, what) for run in accused for what in run.false_findings)
+    lines += [f"  {fault}: {what} x{count}" for (fault, what), count in said.most_common()]
+    failed = [run for run in runs if run.failed]
+    lines += [f"not readable: {run.name}: {run.failed}" for run in failed]
+    return "\n".join(lines)
+
+
+def wrong(runs: Iterable[Judged]) -> str:
+    """One line for each run that was missed or given another cause."""
+    return "\n".join(
+        f"{run.name}: {'cause ' + ' '.join(run.said) if run.detected else 'not detected'}"
+        for run in runs
+        if not run.healthy and run.visible and not run.first
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    default = Path(tempfile.gettempdir()) / "faultlab"
+    parser.add_argument("folder", type=Path, nargs="?", default=default)
+    parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
+    parser.add_argument("--last-seed", type=int, default=10**9)
+    parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--wrong", action="store_true", help="list the runs that were not right")
+    asked = parser.parse_args(argv)
+    folders = sorted(path.parent for path in asked.folder.glob("*/label.json"))
+    seeds = [int(folder.name.rsplit("-", 1)[1]) for folder in folders]
+    wanted = [f for f, s in zip(folders, seeds, strict=True)
+              if asked.first_seed <= s <= asked.last_seed]  # fmt: skip
+    if not wanted:
+        print(f"no labelled run with such a seed in {asked.folder}: make some with "
+              "`python -m benchmarks.faultlab all`", file=sys.stderr)  # fmt: skip
+        return 2
+    runs = []
+    for number, folder in enumerate(wanted, 1):
+        runs.append(judge_run(folder))
+        if sys.stderr.isatty():
+            print(f"\r{number}/{len(wanted)}", end="", file=sys.stderr)
+    print(table(runs, markdown=asked.markdown))
+    print(summary(runs))
+    if asked.wrong:
+        print("\n" + wrong(runs))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

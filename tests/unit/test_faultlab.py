@@ -1,0 +1,119 @@
+"""The fault lab trains, writes logs that our parsers read, and labels them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("benchmarks.faultlab", reason="the lab lives in the checkout, not the wheel")
+
+from benchmarks import diagnosis  # noqa: E402
+from benchmarks.faultlab.catalogue import BY_NAME, FAULTS  # noqa: E402
+from benchmarks.faultlab.corpus import tasks  # noqa: E402
+from benchmarks.faultlab.driver import run  # noqa: E402
+from loganalyze.config import kinds  # noqa: E402
+from loganalyze.knowledge import catalogue  # noqa: E402
+from loganalyze.pipeline import Judging, report_on  # noqa: E402
+
+#: Fault and trainer of each run of the smoke part.
+SMOKE = (
+    ("healthy", "megatron"),
+    ("healthy", "deepspeed"),
+    ("healthy", "hf"),
+    ("healthy", "wandb"),
+    ("healthy", "plain"),
+    ("crash", "plain"),
+    ("disk_full", "megatron"),
+    ("mask_all_inf", "hf"),
+    ("lr_reset_on_resume", "megatron"),
+    ("loss_scale_collapse", "deepspeed"),
+    ("replica_unsynced", "plain"),
+    ("entropy_collapse", "wandb"),
+)
+SHORT = 40
+
+
+@pytest.fixture(autouse=True)
+def no_wandb(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real package takes seconds for every run; the JSONL layout does here."""
+    monkeypatch.setenv("LAB_NO_WANDB", "1")
+
+
+def shortened(name: str) -> object:
+    """The same fault in a run of a few steps."""
+    from dataclasses import replace
+
+    fault = BY_NAME[name]
+    recipe = {**fault.recipe, "total": SHORT, "save": 10, "evaluate": 20}
+    return replace(fault, recipe=recipe)
+
+
+@pytest.mark.slow()
+@pytest.mark.parametrize(("name", "trainer"), SMOKE)
+def test_run_is_written_labelled_and_read(name: str, trainer: str, tmp_path: Path) -> None:
+    """A short run ends where its label says, and every step of its log is read again."""
+    folder = run(shortened(name), 7, trainer, tmp_path)
+    label = json.loads((folder / "label.json").read_text(encoding="utf-8"))
+    report = report_on([str(folder / "log")], Judging())
+    steps = [s for d in report.diagnoses for s in d.run.readings["step"].drop_nulls().to_list()]
+    assert label["last_step"] - label["interval"] <= max(steps) <= label["last_step"]
+    assert label["last_step"] == SHORT or label["ended"] != "finished"
+    assert not report.unread
+    if not label["healthy"] and label["onset"] > 1:
+        assert 1 < label["onset"] <= label["last_step"]
+
+
+@pytest.mark.slow()
+def test_seed_decides_every_byte(tmp_path: Path) -> None:
+    """The same seed on a modelled clock writes the same log."""
+    one = run(shortened("bad_batch_garbage"), 3, "megatron", tmp_path / "a")
+    two = run(shortened("bad_batch_garbage"), 3, "megatron", tmp_path / "b")
+    assert (one / "log/train.log").read_bytes() == (two / "log/train.log").read_bytes()
+
+
+@pytest.mark.slow()
+def test_twin_is_equal_until_the_onset(tmp_path: Path) -> None:
+    """A fault changes nothing before its onset, and something at it."""
+    sick = run(shortened("bad_batch_garbage"), 3, "plain", tmp_path)
+    well = run(shortened("healthy"), 3, "plain", tmp_path)
+    onset = json.loads((sick / "label.json").read_text(encoding="utf-8"))["onset"]
+    losses = [
+        re.findall(r"^step +\d+ \| loss: (\S+)", (f / "log/train.log").read_text(), re.MULTILINE)
+        for f in (sick, well)
+    ]
+    assert losses[0][: onset - 1] == losses[1][: onset - 1]
+    assert losses[0][onset - 1] != losses[1][onset - 1]
+
+
+def test_catalogue_speaks_of_known_causes_and_kinds() -> None:
+    """Every cause and kind of a label exists in the program's own tables; names are unique."""
+    assert len(BY_NAME) == len(FAULTS)
+    for fault in FAULTS:
+        assert set(fault.causes) <= set(catalogue()), fault.name
+        assert set(fault.kinds) <= set(kinds()), fault.name
+        assert bool(fault.causes) != fault.healthy
+
+
+def test_every_kind_has_its_turn() -> None:
+    """The first three hundred tasks hold every fault several times and no task twice."""
+    from itertools import islice
+
+    listed = list(islice(tasks(5000), 300))
+    assert len(set(listed)) == 300
+    assert {name for name, _, _ in listed} == set(BY_NAME)
+
+
+def test_only_findings_that_reach_the_fault_detect_it() -> None:
+    """A finding of the right kind that ended before the onset does not count."""
+    from loganalyze.model import Finding
+
+    label = {"kinds": ["loss_spike"], "onset": 200, "interval": 1}
+    made = {"id": "LA101-1", "code": "LA101", "metric": "loss", "severity": "warning"}
+    late = Finding(kind="loss_spike", step_first=201, step_last=203, **made)
+    early = Finding(kind="loss_spike", step_first=100, step_last=103, **made)
+    other = Finding(kind="loss_plateau", step_first=201, step_last=203, **made)
+    assert [diagnosis.sees(f, label) for f in (late, early, other)] == [True, False, False]
