@@ -35,11 +35,9 @@ def rank_layers(
     after only passes it on. In the backward pass the order is the other way round.
     """
     limit = math.log(rules.value("replay.layer_ratio"))
-    found = [
-        *_forward(seen, healthy, limit),
-        *_weights(seen, healthy, limit),
-        *_backward(seen, healthy, limit),
-    ]
+    found = [*_forward(seen, healthy, limit), *_weights(seen, healthy, limit)]
+    if not found:  # gradients follow whatever went wrong before them
+        found = list(_backward(seen, healthy, limit))
     unique: dict[str, LayerSuspect] = {}
     for suspect in found:
         unique.setdefault(suspect.name, suspect)
