@@ -195,7 +195,8 @@ def _numbers_in_bytes(run: RunLog, data: bytes, case: str, tally: Tally) -> None
     named = [name for name in _CHECKED if name in run.readings.columns]
     for row in run.readings.select("offset", "length", *named).head(60).iter_rows(named=True):
         span = data[row["offset"] : row["offset"] + row["length"]]
-        numbers = {_value(token) for token in _TOKEN.findall(span.decode("utf-8", "replace"))}
+        tokens = _TOKEN.findall(span.decode("utf-8", "replace"))
+        numbers = {_value(part) for token in tokens for part in (token, token.split("_")[0])}
         for name in named:
             value = row[name]
             if value is None:

@@ -43,23 +43,38 @@ def _expand_one(argument: str) -> Iterable[Path]:
     if argument == "-":
         return [_spooled_stdin()]
     path = Path(argument)
-    if path.is_file() or (path / "run.json").is_file():
+    if is_file(path) or is_file(path / "run.json"):
         return [path]
     if path.is_dir():
         return _files_below(path)
-    matches = sorted(glob.glob(argument, recursive=True))
-    if matches:
-        return [file for match in matches for file in _expand_one(match)]
     if path.exists():
-        raise UsageError(f"{argument}: neither a file nor a folder")
+        raise UsageError(
+            f"{argument}: neither a file nor a folder",
+            hint="pipe it in: loganalyze diagnose - < it",
+        )
+    matches = [Path(match) for match in sorted(glob.glob(argument, recursive=True))]
+    usable = [match for match in matches if is_file(match) or match.is_dir()]
+    if usable:
+        return [file for match in usable for file in _expand_one(str(match))]
     raise UsageError(f"{argument}: no such file or folder", hint="check the path")
+
+
+def is_file(path: Path) -> bool:
+    """Whether it is a plain file (no pipe, no socket, no device) in a place that may be looked at.
+
+    Links are followed; one that leads nowhere, or around in a circle, is none.
+    """
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _files_below(folder: Path) -> list[Path]:
     files = [
         path
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.suffix not in _SKIPPED_SUFFIXES and not _hidden(path, folder)
+        if is_file(path) and path.suffix not in _SKIPPED_SUFFIXES and not _hidden(path, folder)
     ]
     if not files:
         raise UnreadableInput(

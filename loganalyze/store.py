@@ -6,11 +6,12 @@ there in one rename, so a killed writer leaves either the old run or the new one
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from loganalyze.spill import slices
 
 SCHEMA = "loganalyze.run/1"
 _META = "run.json"
+#: Attempts to put a run in its place while other writers put theirs.
+_TURNS = 20
 ROW_GROUP = 1 << 18
 
 
@@ -70,13 +73,18 @@ def _write_readings(readings: pl.DataFrame, path: Path) -> None:
 
 
 def _swap(fresh: Path, place: Path) -> None:
-    if place.exists():
-        old = fresh.parent / "old"
-        os.rename(place, old)
-        os.rename(fresh, place)
-        shutil.rmtree(old)
-    else:
-        os.rename(fresh, place)
+    for turn in range(_TURNS):
+        old = fresh.parent / f"old{turn}"
+        with suppress(FileNotFoundError):  # another writer may be doing the same
+            os.rename(place, old)
+        try:
+            os.rename(fresh, place)
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or turn == _TURNS - 1:
+                if old.exists():
+                    os.rename(old, place)
+                raise
 
 
 def _dump(run: RunLog) -> str:

@@ -19,7 +19,9 @@ from loganalyze.model import Account, Batch, LineRef, Problem, Reading
 from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.blocks import open_bytes
 from loganalyze_parsers.frames import readings_frame
+from loganalyze_parsers.json_spans import plain_number
 
+_STEP = re.compile(r"-?[0-9]{1,15}")
 _METRICS = {
     "lm loss": "loss",
     "num-zeros": "num_zeros",
@@ -66,8 +68,9 @@ def _readings(document: Mapping[str, Any], data: bytes, source: int) -> Iterator
             continue
         metric = _metric(name)
         for step, value in series["values"].items():
-            if isinstance(value, (int, float)) and not isinstance(value, bool):
-                by_step.setdefault(int(step), {})[metric] = float(value)
+            number = plain_number(value)
+            if number is not None and _STEP.fullmatch(step):
+                by_step.setdefault(int(step), {})[metric] = number
     places = _places(data, source)
     for step in sorted(by_step):
         ref = places.get(step) or LineRef(source=source, line=1, offset=0, length=len(data))

@@ -52,3 +52,17 @@ def list_spans(text: str, start: int) -> Iterator[Span]:
 def count_lines(data: bytes) -> int:
     """Lines of a file, the last one with or without its newline."""
     return data.count(b"\n") + (1 if data and not data.endswith(b"\n") else 0)
+
+
+def plain_number(value: object) -> float | None:
+    """A JSON number; None for anything else, and for whole numbers beyond every double.
+
+    >>> plain_number(3), plain_number(True), plain_number(10**400)
+    (3.0, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None

@@ -23,6 +23,7 @@ from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.blocks import open_bytes
 from loganalyze_parsers.csv_table import Cells, header_of, read_cells, sniffed_header
 from loganalyze_parsers.history import has_axis
+from loganalyze_parsers.json_spans import plain_number
 from loganalyze_parsers.tables import not_a_history, read_table
 from loganalyze_parsers.tracker_frames import Rows, readings_of
 from loganalyze_parsers.unpack import broken
@@ -122,16 +123,8 @@ def _numbers(cell: str) -> list[float | None]:
         values = json.loads(cell)
     except (ValueError, RecursionError):
         return []
-    plain = [_plain(v) for v in values]
+    plain = [plain_number(v) for v in values]
     return plain if any(value is not None for value in plain) else []
-
-
-def _plain(value: object) -> float | None:
-    """A JSON number; None for anything else, and for whole numbers beyond every float."""
-    try:
-        return float(value) if isinstance(value, int | float) else None
-    except OverflowError:
-        return None
 
 
 def _frame(

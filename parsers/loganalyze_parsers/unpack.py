@@ -30,6 +30,7 @@ class Unpacked:
     def __init__(self, stream: IO[bytes] | Any, packed: int) -> None:
         """Wrap a stream of gzip, bz2, lzma or pyarrow."""
         self._stream = stream
+        self._read = getattr(stream, "read1", stream.read)  # read() would drop what it had
         self._limit = max(FREE_BYTES, MOST_RATIO * packed)
         self._done = 0
         self._failed: OSError | None = None
@@ -54,7 +55,7 @@ class Unpacked:
         if self._failed is not None:
             return b""
         try:
-            part: bytes = self._stream.read(size)
+            part: bytes = self._read(size)
         except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
             self._failed = error if isinstance(error, OSError) else OSError(str(error))
             return b""
