@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import polars as pl
 
 from loganalyze.checks.base import (
     Check,
@@ -72,6 +73,32 @@ def grad_isolated(context: CheckContext) -> CheckResult:
     if not length:
         return missing("grad_isolated", "grad_norm")
     return yes_or_no("grad_isolated", length <= 1, seen("points_above", float(length), "", "1"))
+
+
+def grad_lasts(context: CheckContext) -> CheckResult:
+    """The norm stays up for more than twenty logged steps: no single batch does that."""
+    found = context.of_kind("grad_explosion")
+    told = [f.statistics.get("length_points") for f in found]
+    lengths = [float(value) for value in told if isinstance(value, int | float)]
+    if not lengths:
+        return missing("grad_lasts", "grad_norm")
+    return yes_or_no(
+        "grad_lasts", max(lengths) > 20, seen("points_above", max(lengths), "", "> 20")
+    )
+
+
+def loss_breaks_alone(context: CheckContext) -> CheckResult:
+    """The loss is not finite while the gradient norm is: an empty mean, not broken weights."""
+    frame = context.run.readings
+    if "loss" not in frame.columns or "grad_norm" not in frame.columns:
+        return missing("loss_breaks_alone", "grad_norm")
+    rows = frame.filter(pl.col("loss").is_not_null() & ~pl.col("loss").is_finite())
+    rows = rows.filter(pl.col("grad_norm").is_not_null())
+    if not len(rows):
+        return missing("loss_breaks_alone", "grad_norm")
+    share = float(rows["grad_norm"].is_finite().mean() or 0.0)  # type: ignore[arg-type]
+    evidence = seen("share_of_lines", share, "share", "> 0.5")
+    return yes_or_no("loss_breaks_alone", share > 0.5, evidence)
 
 
 def grad_zero(context: CheckContext) -> CheckResult:
@@ -289,7 +316,8 @@ def scale_sinks(context: CheckContext) -> CheckResult:
 GRADIENT: dict[str, Check] = {
     check.__name__: check
     for check in (
-        grad_leads, grad_isolated, grad_zero, grad_pinned, grad_first_nonfinite,
+        grad_leads, grad_isolated, grad_lasts, loss_breaks_alone, grad_zero, grad_pinned,
+        grad_first_nonfinite,
         grad_huge_at_start, grad_drifts, noise_follows_lr, norm_holds_scale, clip_off,
         clip_below_norm, is_fp16, is_bf16, scale_halves, scale_falls_first, scale_at_floor,
         scale_sinks,

@@ -64,7 +64,7 @@ def first_loss_high(context: CheckContext) -> CheckResult:
 def pretrained_starts_high(context: CheckContext) -> CheckResult:
     """A model that was loaded or is fine-tuned starts above 4 nats: its weights do not fit."""
     track = context.track("loss")
-    loaded = context.config("finetune", "load", "model_name_or_path", "pretrained_checkpoint")
+    loaded = context.config("finetune", "model_name_or_path", "pretrained_checkpoint")
     used = loaded is not None and loaded.strip().lower() not in ("", "none", "false", "no", "0")
     if track is None or int(track.steps[0]) > 10 * track.interval or not used:
         return missing("pretrained_starts_high", "setting_pretrained")

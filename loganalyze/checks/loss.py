@@ -169,6 +169,45 @@ def onset_while_lr_falls(context: CheckContext) -> CheckResult:
     )
 
 
+def loss_jumps_at_once(context: CheckContext) -> CheckResult:
+    """The first line of the rise already stands at 60 % of its height: no growth, a jump.
+
+    Needs a log of every step or every other one; means over more steps cannot tell.
+    """
+    track = context.track("loss")
+    starts = [f.step_first for f in context.of_kind("loss_spike") if f.step_first is not None]
+    first = starts[0] if starts else context.first
+    before = context.before("loss", 50)
+    if track is None or first is None or len(before) < 5:
+        return missing("loss_jumps_at_once", "loss" if track is None else "earlier_steps")
+    if track.interval > 2:
+        return missing("loss_jumps_at_once", "every_step")
+    at = int(np.searchsorted(track.steps, first))
+    values = track.values[at : at + 20]
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return missing("loss_jumps_at_once", "loss")
+    level = median(before)
+    height = float(values.max()) - level
+    share = (float(values[0]) - level) / height if height > 0 else 0.0
+    evidence = (at_point(context, track, at, "training_loss"),
+                seen("share_of_height", share, "share", "> 0.6"))  # fmt: skip
+    return yes_or_no("loss_jumps_at_once", share > 0.6, *evidence)
+
+
+def returns_periodically(context: CheckContext) -> CheckResult:
+    """The same kind of finding returns at equal distances: the data's order, not the optimiser."""
+    own = context.finding
+    known = {f.id: f for f in (*context.everything, *context.findings)}.values()
+    steps = sorted(f.step_first for f in known if f.kind == own.kind and f.step_first is not None)
+    gaps = np.diff(np.unique(steps))
+    if len(gaps) < 2:
+        return yes_or_no("returns_periodically", False, seen("recurrences", len(steps)))
+    uneven = float(np.max(np.abs(gaps - np.median(gaps))) / max(float(np.median(gaps)), 1.0))
+    evidence = seen("distance", float(np.median(gaps)), "step")
+    return yes_or_no("returns_periodically", uneven < 0.1, evidence)
+
+
 def alternates_with_nan(context: CheckContext) -> CheckResult:
     """Good values and NaN take turns: the state is not dead, single steps are."""
     track = context.track("loss")
@@ -184,6 +223,6 @@ LOSS: dict[str, Check] = {
     for check in (
         loss_calm, came_back, spikes_return, growth_before, from_first_step, in_first_dozen,
         at_epoch_edge, several_epochs, train_falls, creeps_up, onset_while_lr_falls,
-        alternates_with_nan,
+        alternates_with_nan, loss_jumps_at_once, returns_periodically,
     )
 }  # fmt: skip

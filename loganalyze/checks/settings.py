@@ -103,6 +103,17 @@ def lr_tiny(context: CheckContext) -> CheckResult:
     return yes_or_no("lr_tiny", share < 0.01, evidence, seen("share_of_peak", share, "", "< 0.01"))
 
 
+def lr_low_for_task(context: CheckContext) -> CheckResult:
+    """The peak rate is far below what such a training uses (seed B: 1e-5 to 1e-4)."""
+    values = context.all_of("lr")
+    if not len(values) or context.thresholds.profile == "rl":
+        return missing("lr_low_for_task", "lr")
+    top = float(values.max())
+    limit = context.value("low_rate")
+    limit = limit / 10 if context.thresholds.profile == "sft" else limit
+    return yes_or_no("lr_low_for_task", top < limit, seen("peak_rate", top, "", f">= {limit:g}"))
+
+
 def lr_decayed(context: CheckContext) -> CheckResult:
     """The learning rate had come down below half of its peak."""
     track, during = context.track("lr"), context.during("lr")
@@ -238,7 +249,8 @@ SETTINGS: dict[str, Check] = {
     **{
         check.__name__: check
         for check in (
-            lr_changed, lr_near_peak, near_warmup_end, no_warmup, lr_tiny, lr_decayed,
+            lr_changed, lr_near_peak, near_warmup_end, no_warmup, lr_low_for_task, lr_tiny,
+            lr_decayed,
             lr_ends_early, late_in_run, small_batch, init_wide, tensor_over_node,
             tensor_parallel_on, pipeline_bubble, accumulates, moe_on, rate_in_log,
         )
