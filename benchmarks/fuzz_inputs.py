@@ -164,7 +164,7 @@ def nvidia_smi() -> bytes:
 def dmon() -> bytes:
     """nvidia-smi dmon."""
     rows = [f"    0    71   -    40    97   61    0    0  1593  1410 {n}" for n in range(ROWS)]
-    head = "# gpu   pwr gtemp mtemp    sm   mem   enc   dec  mclk  pclk fb\n# Idx W C C % % % % MHz MHz MB"  # noqa: E501
+    head = "# gpu   pwr gtemp mtemp    sm   mem   enc   dec  mclk  pclk fb\n# Idx W C C % % % % MHz MHz MB"
     return "\n".join([head, *rows, ""]).encode()
 
 

@@ -52,7 +52,7 @@ def shortened(name: str) -> object:
     return replace(fault, recipe=recipe)
 
 
-@pytest.mark.slow()
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "trainer"), SMOKE)
 def test_run_is_written_labelled_and_read(name: str, trainer: str, tmp_path: Path) -> None:
     """A short run ends where its label says, and every step of its log is read again."""
@@ -67,7 +67,7 @@ def test_run_is_written_labelled_and_read(name: str, trainer: str, tmp_path: Pat
         assert 1 < label["onset"] <= label["last_step"]
 
 
-@pytest.mark.slow()
+@pytest.mark.slow
 def test_seed_decides_every_byte(tmp_path: Path) -> None:
     """The same seed on a modelled clock writes the same log."""
     one = run(shortened("bad_batch_garbage"), 3, "megatron", tmp_path / "a")
@@ -75,7 +75,7 @@ def test_seed_decides_every_byte(tmp_path: Path) -> None:
     assert (one / "log/train.log").read_bytes() == (two / "log/train.log").read_bytes()
 
 
-@pytest.mark.slow()
+@pytest.mark.slow
 def test_twin_is_equal_until_the_onset(tmp_path: Path) -> None:
     """A fault changes nothing before its onset, and something at it."""
     sick = run(shortened("bad_batch_garbage"), 3, "plain", tmp_path)
