@@ -71,11 +71,13 @@ def commands() -> str:
     from loganalyze.cli import COMMANDS, cli
 
     parts = []
+    above = click.Context(cli, info_name="loganalyze", **cli.context_settings)
     for name in COMMANDS:
-        command = cli.get_command(click.Context(cli), name)
+        command = cli.get_command(above, name)
         assert command is not None
-        context = click.Context(command, info_name=f"loganalyze {name}", max_content_width=80,
-                                terminal_width=80)  # fmt: skip
+        context = click.Context(
+            command, parent=above, info_name=name, max_content_width=80, terminal_width=80
+        )
         parts.append(f"```text\n{command.get_help(context)}\n```\n")
     return "\n".join(parts)
 
