@@ -146,8 +146,8 @@ def _rows_without_loss(frame: pl.DataFrame) -> pl.DataFrame:
 def _consecutive(rows: pl.DataFrame) -> list[tuple[int, int]]:
     if not rows.height:
         return []
-    place = rows["place"].to_numpy()
-    breaks = np.flatnonzero(np.diff(place) > 1)
+    apart = (np.diff(rows["place"].to_numpy()) > 1) | (np.diff(rows["step"].to_numpy()) < 0)
+    breaks = np.flatnonzero(apart)
     firsts = [0, *(int(b) + 1 for b in breaks)]
     return list(zip(firsts, [*(int(b) for b in breaks), rows.height - 1], strict=True))
 
