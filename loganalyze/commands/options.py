@@ -31,6 +31,10 @@ format_ = click.option(
     type=click.Choice(["text", "json", "html", "markdown", "sarif", "junit", "github"]),
     help="What goes to standard output.",
 )  # fmt: skip
+text_or_json = click.option(
+    "--format", "format_", default="text", show_default=True,
+    type=click.Choice(["text", "json"]), help="What goes to standard output.",
+)  # fmt: skip
 fail_on = click.option(
     "--fail-on", default="never", show_default=True,
     type=click.Choice(["critical", "warning", "info", "never"]),

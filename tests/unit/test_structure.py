@@ -25,7 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
      "knowledge"),
     ("loganalyze_parsers", "detectors", "checks", "profile"),
     ("ingest", "diagnose", "incidents", "pipeline", "explain", "grouping", "parts"),
-    ("report", "replay"),
+    ("report", "replay", "compare", "verify", "demo"),
     ("cli", "commands", "__main__"),
 )
 #: Third-party module -> the modules that alone may import it.
@@ -66,7 +66,8 @@ def part_of(name: str) -> str:
     if pieces[0] == "loganalyze_parsers":
         return "loganalyze_parsers"
     part = pieces[1] if len(pieces) > 1 else "model"
-    return "series" if part.startswith("series") else part
+    family = part.split("_")[0]
+    return family if family in ("series", "verify") else part
 
 
 def layer_of(part: str) -> int:
