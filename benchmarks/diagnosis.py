@@ -32,7 +32,7 @@ from loganalyze.model import Cause, Diagnosis, Finding, Incident, severity_rank 
 from loganalyze.pipeline import Judging, report_on  # noqa: E402
 
 FIRST_SEED = 5000
-SLACK = 3  # log lines before the onset that a finding may begin
+SLACK = 10  # log lines before the onset that a finding may begin
 SURE = 0.9
 WARNING = severity_rank("warning")
 
@@ -101,7 +101,10 @@ def sees(finding: Finding, label: dict[str, Any]) -> bool:
         return True
     slack = SLACK * label["interval"]
     last = finding.step_first if finding.step_last is None else finding.step_last
-    return last >= label["onset"] and finding.step_first >= label["onset"] - slack
+    # the step at which a run dies is never logged: its end stands at the line before
+    return (
+        last >= label["onset"] - label["interval"] and finding.step_first >= label["onset"] - slack
+    )
 
 
 def _first(finding: Finding, label: dict[str, Any]) -> int:

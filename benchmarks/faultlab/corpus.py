@@ -45,6 +45,6 @@ def run_all(wanted: int, jobs: int, out: Path, first_seed: int, only: list[str])
         futures = [pool.submit(_one, task, out) for task in left]
         for done, future in enumerate(as_completed(futures), 1):
             spent = time.monotonic() - began
-            print(f"[{done}/{len(left)}] {future.result()} {spent:.0f}s, about "
+            print(f"[{done}/{len(left)}] {future.exception() or future.result()} {spent:.0f}s, about "
                   f"{spent / done * (len(left) - done):.0f}s to go", file=sys.stderr)  # fmt: skip
     print(f"{len(listed)} runs in {out}")

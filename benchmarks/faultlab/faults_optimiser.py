@@ -70,13 +70,13 @@ class OtherOrder(Injection):
 
 
 class Overflowing(Injection):
-    """A feed-forward layer grows by 6 % a step until its output leaves float16's range."""
+    """A feed-forward layer grows by a quarter a step until its output leaves float16's range."""
 
     def before(self, trainer: Trainer, step: int) -> None:
         """Grow the second layer of the first block."""
         if step >= self.onset:
             with torch.no_grad():
-                trainer.model.blocks[0].grow.down.weight.mul_(1.25)
+                trainer.model.dense(0).down.weight.mul_(1.25)
 
 
 class ScaleCollapse(Injection):
@@ -84,7 +84,7 @@ class ScaleCollapse(Injection):
 
     def backward_done(self, trainer: Trainer, step: int) -> None:
         """As a kernel that divides by zero."""
-        grad = trainer.model.blocks[1].out.weight.grad
+        grad = trainer.model.block(1).out.weight.grad
         if step >= self.onset and grad is not None:
             grad[0, 0] = float("inf")
 
@@ -127,7 +127,7 @@ class Exploding(Injection):
         """Faster than training can pull it back."""
         if self.onset <= step < self.onset + 40:
             with torch.no_grad():
-                trainer.model.blocks[1].out.weight.mul_(1.12)
+                trainer.model.block(1).out.weight.mul_(1.12)
 
 
 class Unscaled(Injection):
@@ -145,12 +145,12 @@ def _flip(tensor: Tensor, place: int, bit: int) -> None:
 
 
 class FlipWeight(Injection):
-    """The highest exponent bit but one of one weight flips, once."""
+    """The highest exponent bit of one weight flips, once: 2^128 times as large."""
 
     def before(self, trainer: Trainer, step: int) -> None:
         """Some small weight becomes enormous."""
         if step == self.onset:
-            _flip(trainer.model.blocks[0].qkv.weight, trainer.recipe.seed * 101, 29)
+            _flip(trainer.model.block(0).qkv.weight, trainer.recipe.seed * 101, 30)
 
 
 class FlipActivation(Injection):
@@ -175,7 +175,7 @@ class FlipGradient(Injection):
 
     def backward_done(self, trainer: Trainer, step: int) -> None:
         """One step in six, as a broken adder would."""
-        grad = trainer.model.blocks[0].qkv.weight.grad
+        grad = trainer.model.block(0).qkv.weight.grad
         if step >= self.onset and (step - self.onset) % 6 == 0 and grad is not None:
             grad.view(-1)[trainer.recipe.seed * 101 % grad.numel()] = 3.1e4
 
@@ -225,7 +225,7 @@ FAULTS = (
           kinds=(*_RESUMED, "lr_schedule"), causes=("C.RESUME.LR_RESET",),
           metrics=("loss", "lr")),
     Fault(name="resume_without_optimizer", family="resume", make=NoOptimizer, restart=0.6,
-          recipe={"decay": "constant", "betas": (0.9, 0.99)}, kinds=_RESUMED,
+          recipe={"decay": "constant", "betas": (0.9, 0.999), "peak_lr": 8e-3}, kinds=_RESUMED,
           causes=("C.RESUME.OPT_STATE",)),
     Fault(name="resume_replays_data", family="resume", make=Replayed, restart=0.6,
           recipe={"sentences": 900, "weight_decay": 0.0}, kinds=(*_RESUMED, "loss_too_low"),
@@ -241,7 +241,7 @@ FAULTS = (
           causes=("C.PREC.FP16_OVERFLOW", "C.STATE.NAN_WEIGHTS", "C.STATE.NAN_FORWARD",
                   "C.GRAD.EXPLODE_LAYER", "C.KERNEL.ATTN", "C.MASK.ALL_INF")),
     Fault(name="bf16_without_master", family="precision", at=0.0,
-          recipe={"master": False, "peak_lr": 4e-5, "decay": "constant"},
+          recipe={"master": False, "peak_lr": 4e-4},
           kinds=("loss_plateau", "no_learning", "loss_frozen", "update_ratio"),
           causes=("C.PREC.NO_MASTER",)),
     Fault(name="mask_all_inf", family="precision", make=MaskedRow, kinds=_NAN,

@@ -30,7 +30,7 @@ class KLBlowup(Injection):
         return lr * 6 if step >= self.onset else lr
 
 
-_LOOP = {"total": 200, "peak_lr": 3e-4, "warmup": 5, "decay": "constant", "evaluate": 10**6,
+_LOOP = {"total": 200, "peak_lr": 1e-3, "warmup": 5, "decay": "constant", "evaluate": 10**6,
          "save": 100}  # fmt: skip
 _TRAINERS = ("hf", "wandb")
 

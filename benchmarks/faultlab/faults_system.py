@@ -12,8 +12,8 @@ from benchmarks.faultlab.fault import Fault
 from benchmarks.faultlab.injection import Batch, Ended, Injection
 from benchmarks.faultlab.training import Trainer
 
-_GRAPH_SCALE = 260  # bytes of the modelled device for each byte the lab really keeps alive
-_LIST_SCALE = 40_000
+_GRAPH_SCALE = 1100  # bytes of the modelled device for each byte the lab really keeps alive
+_LIST_SCALE = 320_000
 
 
 class KeptGraph(Injection):
@@ -62,7 +62,7 @@ class VaryingLengths(Injection):
         if step < self.onset:
             return batch
         trainer.memory.splitting = False
-        share = 0.8 ** max(0, 10 - (step - self.onset) // 8)
+        share = 0.82 ** max(0, 12 - (step - self.onset) // 8)
         keep = max(2, round(batch.inputs.shape[1] * share))
         return Batch(batch.inputs[:, :keep], batch.targets[:, :keep])
 
@@ -131,15 +131,12 @@ class LongMix(Injection):
 
 
 class Unsynced(Injection):
-    """The replicas no longer average their gradients, and see different data from then on."""
+    """The replicas no longer average their gradients, so each goes where its own data leads."""
 
     def backward_done(self, trainer: Trainer, step: int) -> None:
-        """All-reduce is skipped; the second replica's gradients are half, so it drifts."""
+        """All-reduce is skipped."""
         if step >= self.onset:
             trainer.shared = False
-            for p in trainer.models[1].parameters():
-                if p.grad is not None:
-                    p.grad.add_(0.02 * p.grad.abs().max() * torch.sign(p.detach()))
 
 
 class Crash(Injection):
@@ -165,7 +162,7 @@ class HostFull(GrowingList):
 
     def before(self, trainer: Trainer, step: int) -> None:
         """The limit of the job."""
-        if step > self.onset and trainer.memory.host_extra > 105 * 1024**3:
+        if step > self.onset and trainer.memory.host_extra > 60 * 1024**3:
             raise Ended("oom_killed")
 
 
@@ -202,9 +199,9 @@ class Collapse(Injection):
         """Weights of the first expert's row grow along the mean input."""
         if step >= self.onset:
             with torch.no_grad():
-                for block in trainer.model.blocks:
-                    block.grow.router.weight[0].add_(block.norm2.bias.sign() * 0.05 + 0.02)
-                    block.grow.router.weight[0].mul_(1.05)
+                for block, experts in trainer.model.mixtures():
+                    experts.router.weight[0].add_(block.norm2.bias.sign() * 0.05 + 0.02)
+                    experts.router.weight[0].mul_(1.05)
 
 
 class Pauses(Injection):

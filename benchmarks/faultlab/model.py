@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +27,7 @@ class Dense(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, length, width) to the same shape."""
-        return self.down(functional.gelu(self.up(x)))
+        return cast(Tensor, self.down(functional.gelu(self.up(x))))
 
 
 class Experts(nn.Module):
@@ -51,7 +52,7 @@ class Experts(nn.Module):
         self.busiest = float(load.max())
         inner = functional.gelu(torch.einsum("blw,ewh->bleh", x, self.up))
         out = torch.einsum("bleh,ehw,ble->blw", inner, self.down, share)
-        return out * weight.unsqueeze(-1)
+        return cast(Tensor, out * weight.unsqueeze(-1))
 
 
 class Block(nn.Module):
@@ -73,7 +74,7 @@ class Block(nn.Module):
         q, k, v = (part.view(shape).transpose(1, 2) for part in (q, k, v))
         mixed = attention(q, k, v, mask)
         x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
-        return x + self.grow(self.norm2(x))
+        return cast(Tensor, x + self.grow(self.norm2(x)))
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
@@ -98,7 +99,7 @@ class LabGPT(nn.Module):
         self.tap: Tap | None = None
         self.mask: Tensor | None = None
         self.peek = False  # a short convolution padded on the wrong side: sees the next byte
-        self.half = recipe.precision == "fp16"
+        self.rounds = recipe.precision == "fp16"
         self._initialise(recipe.init_std)
 
     def _initialise(self, std: float) -> None:
@@ -117,13 +118,26 @@ class LabGPT(nn.Module):
             x = block(x, self.mask)
             if self.tap is not None:
                 x = self.tap(number, x)
-            if self.half:  # a half-precision run stores activations with float16's range
+            if self.rounds:  # a half-precision run stores activations with float16's range
                 x = x.half().float()
-        return self.head(self.norm(x))
+        return cast(Tensor, self.head(self.norm(x)))
+
+    def block(self, number: int) -> Block:
+        """One of the blocks."""
+        return cast(Block, self.blocks[number])
+
+    def dense(self, number: int) -> Dense:
+        """The feed-forward layer of a block of a dense model."""
+        return cast(Dense, self.block(number).grow)
+
+    def mixtures(self) -> list[tuple[Block, Experts]]:
+        """Blocks that have experts."""
+        blocks = [self.block(k) for k in range(len(self.blocks))]
+        return [(b, b.grow) for b in blocks if isinstance(b.grow, Experts)]
 
     def balance(self) -> Tensor | None:
         """Mean balancing loss of the experts; None for a dense model."""
-        parts = [b.grow.imbalance for b in self.blocks if isinstance(b.grow, Experts)]
+        parts = [experts.imbalance for _, experts in self.mixtures()]
         return torch.stack(parts).mean() if parts else None
 
 

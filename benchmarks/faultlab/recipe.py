@@ -80,6 +80,7 @@ class StepRecord:
     phases: Mapping[str, float] = field(default_factory=dict)
     rank_seconds: tuple[float, ...] = ()  # work of each replica, before they wait for each other
     rank_losses: tuple[float, ...] = ()
+    rank_norms: tuple[float, ...] = ()  # all alike while the replicas are in step
     allocated: int = 0
     reserved: int = 0
     host: int = 0

@@ -18,7 +18,8 @@ from benchmarks.faultlab.recipe import Recipe, StepRecord
 from benchmarks.faultlab.training import Trainer
 
 _PROMPT, _REPLY = 8, 12
-_PRETRAINING = 60  # steps of ordinary training before
+_PRETRAINING_LR = 3e-3
+_PRETRAINING = 100  # steps of ordinary training before
 
 
 class PolicyTrainer(Trainer):
@@ -29,6 +30,8 @@ class PolicyTrainer(Trainer):
         self.kl_weight, self.entropy_weight = 0.05, 0.01
         self.length_pay = 0.0
         super().__init__(recipe, injection, clock)
+        for group in self.optimizers[0].param_groups:
+            group["lr"] = _PRETRAINING_LR
         for step in range(1, _PRETRAINING + 1):
             batch = self.data.batch(step)
             self.optimizers[0].zero_grad()

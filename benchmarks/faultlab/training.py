@@ -12,7 +12,7 @@ from benchmarks.faultlab.clock import Clock
 from benchmarks.faultlab.data import Data
 from benchmarks.faultlab.injection import Batch, Ended, Injection
 from benchmarks.faultlab.memory import DeviceFull, Memory
-from benchmarks.faultlab.model import Experts, LabGPT, cross_entropy
+from benchmarks.faultlab.model import LabGPT, cross_entropy
 from benchmarks.faultlab.recipe import Recipe, StepRecord
 from benchmarks.faultlab.schedule import Scaler, learning_rate
 from benchmarks.faultlab.text import prose
@@ -33,6 +33,7 @@ class Trainer:
         self.extra: dict[str, float] = {}
         self.rank_losses: tuple[float, ...] = ()
         self.rank_work: list[float] = []
+        self.rank_norms: tuple[float, ...] = ()
         self.shared = True  # whether replicas average all their gradients
         self.empty_is_nan = True
         self.scale_loss = 1.0 / recipe.accumulation
@@ -141,16 +142,17 @@ class Trainer:
             finite = largest == largest and largest != float("inf")
             if self.scaler.overflows(largest if finite else float("inf")):
                 return 0.0, True
-            norm = 0.0
+            norms = []
             for model, optimizer in zip(self.models, self.optimizers, strict=True):
                 own = [p for p in model.parameters() if p.requires_grad and p.grad is not None]
                 limit = self.recipe.clip or float("inf")
                 total = float(torch.nn.utils.clip_grad_norm_(own, limit)) if own else 0.0
-                norm = norm if model is not self.model else total
+                norms.append(total)
                 optimizer.step()
             self.advanced += 1
             self._round_weights()
-        return norm, False
+        self.rank_norms = tuple(norms)
+        return norms[0], False
 
     def _round_weights(self) -> None:
         """Without float32 master copies every update is rounded to bfloat16 and may vanish."""
@@ -168,7 +170,7 @@ class Trainer:
             self.memory.check()
         except DeviceFull as full:
             raise Ended("oom", self.memory.oom_text(full.want)) from full
-        busiest = [b.grow.busiest for b in self.model.blocks if isinstance(b.grow, Experts)]
+        busiest = [experts.busiest for _, experts in self.model.mixtures()]
         if busiest:
             self.extra["moe_max_load"] = max(busiest)
         recipe, phases = self.recipe, self.clock.end_step()
@@ -177,7 +179,7 @@ class Trainer:
             skipped=skipped, params_norm=self.params_norm(), epoch=self.data.epoch(number),
             tokens=int(recipe.global_batch * recipe.length * self.size),
             seconds=sum(phases.values()), phases=phases, rank_seconds=tuple(self.rank_work),
-            rank_losses=self.rank_losses, allocated=allocated, reserved=reserved,
+            rank_losses=self.rank_losses, rank_norms=self.rank_norms, allocated=allocated, reserved=reserved,
             host=self.memory.host(), extra=dict(self.extra),
         )  # fmt: skip
 

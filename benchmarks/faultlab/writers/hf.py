@@ -24,6 +24,7 @@ class HFWriter(Writer):
         """The head of a training."""
         if self.processes == 0:
             self.history: list[dict[str, Any]] = []
+            self.epoch = 0.0
         super().launch(loaded)
         r = self.recipe
         self.began, self.shown = self.clock.now, loaded or 0
@@ -31,7 +32,7 @@ class HFWriter(Writer):
             self.history = [row for row in self.history if row["step"] <= loaded]
         self.lines += [
             "***** Running training *****",
-            f"  Num examples = {r.sentences * 6 // 5:,}",
+            f"  Num examples = {r.sentences * 11 // 10:,}",
             f"  Instantaneous batch size per device = {r.batch}",
             "  Total train batch size (w. parallel, distributed & accumulation) = "
             f"{r.global_batch:,}",
@@ -46,7 +47,8 @@ class HFWriter(Writer):
         row["grad_norm"] = last.grad_norm
         row["learning_rate"] = last.lr
         row.update({_TRL.get(k, k): round(v, 6) for k, v in last.extra.items()})
-        row["epoch"] = round(last.epoch, 4)
+        self.epoch = round(last.epoch, 4)
+        row["epoch"] = self.epoch
         self._bar(last.number)
         self.lines[-1] += str(row)
         self.history.append({**row, "step": last.number})
@@ -67,7 +69,7 @@ class HFWriter(Writer):
         row = {
             "eval_loss": loss, "eval_runtime": 2.4, "eval_samples_per_second": 30.1,
             "eval_steps_per_second": 2.508,
-            "epoch": round(step * self.recipe.batch / max(1, self.recipe.sentences), 4),
+            "epoch": self.epoch,
         }  # fmt: skip
         self.lines.append(str(row))
         self.history.append({**row, "step": step})
@@ -85,7 +87,7 @@ class HFWriter(Writer):
                "train_steps_per_second": round(rate, 3), "train_loss": 1.5}  # fmt: skip
         losses = [x["loss"] for x in self.history if "loss" in x]
         row["train_loss"] = sum(losses) / max(1, len(losses))
-        self.lines.append(str({**row, "epoch": 1.0}))
+        self.lines.append(str({**row, "epoch": self.epoch}))
 
     def write(self, folder: Path) -> None:
         """The console and the state beside it."""

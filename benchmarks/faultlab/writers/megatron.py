@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from benchmarks.faultlab.model import VOCABULARY
 from benchmarks.faultlab.recipe import StepRecord
 from benchmarks.faultlab.writers.base import Writer, dotted, mean_of
 
@@ -59,7 +60,8 @@ class MegatronWriter(Writer):
             "hidden_size": r.width, "init_method_std": r.init_std, "load": _DIR, "log_interval": 1,
             "lr": r.peak_lr, "lr_decay_iters": r.schedule, "lr_decay_style": r.decay,
             "lr_warmup_iters": r.warmup, "micro_batch_size": r.batch,
-            "min_lr": r.peak_lr * r.min_lr_share, "num_layers": r.layers, "save": _DIR,
+            "min_lr": r.peak_lr * r.min_lr_share, "num_layers": r.layers, "padded_vocab_size": VOCABULARY,
+            "save": _DIR,
             "save_interval": r.save, "seed": r.seed, "seq_length": r.length,
             "train_iters": r.total, "weight_decay": r.weight_decay, "world_size": r.ranks,
             **fp16, **experts,

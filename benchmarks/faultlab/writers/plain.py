@@ -28,17 +28,18 @@ class PlainWriter(Writer):
         """One step a line; with replicas, a line of each rank."""
         for record in window:
             if not record.rank_losses:
-                self.lines.append(self._line(record, record.loss, record.seconds))
+                self.lines.append(self._line(record, record.loss, record.grad_norm, record.seconds))
                 continue
             common = record.seconds - sum(record.rank_seconds)
             for rank, loss in enumerate(record.rank_losses):
-                line = self._line(record, loss, record.rank_seconds[rank] + common)
+                seconds = record.rank_seconds[rank] + common
+                line = self._line(record, loss, record.rank_norms[rank], seconds)
                 self.lines.append(f"[rank{rank}]: {line}")
 
-    def _line(self, record: StepRecord, loss: float, seconds: float) -> str:
+    def _line(self, record: StepRecord, loss: float, norm: float, seconds: float) -> str:
         return (
             f"step {record.number:5d} | loss: {loss:.6f} | lr {record.lr:.4e} | "
-            f"norm: {record.grad_norm:.4f} | dt: {seconds * 1000:.2f}ms | "
+            f"norm: {norm:.4f} | dt: {seconds * 1000:.2f}ms | "
             f"tok/sec: {record.tokens / max(1e-9, seconds):.2f}"
         )
 

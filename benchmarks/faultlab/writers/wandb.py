@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from benchmarks.faultlab.model import VOCABULARY
 from benchmarks.faultlab.recipe import StepRecord
 from benchmarks.faultlab.writers.base import Writer, mean_of
 
@@ -40,7 +41,7 @@ class WandbWriter(Writer):
         return {"learning_rate": r.peak_lr, "warmup_steps": r.warmup, "max_steps": r.total,
                 "lr_scheduler_type": r.decay, "adam_beta1": r.betas[0], "adam_beta2": r.betas[1],
                 "adam_epsilon": r.eps, "max_grad_norm": r.clip, "weight_decay": r.weight_decay,
-                "per_device_train_batch_size": r.batch, "seed": r.seed,
+                "per_device_train_batch_size": r.batch, "seed": r.seed, "vocab_size": VOCABULARY,
                 "gradient_accumulation_steps": r.accumulation, **precision}  # fmt: skip
 
     def interval(self, window: list[StepRecord]) -> None:
