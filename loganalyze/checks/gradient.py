@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -39,8 +40,8 @@ def grad_leads(context: CheckContext) -> CheckResult:
     if start is None:
         return missing("grad_leads", "step")
     told = [f.step_first for f in context.of_kind("grad_explosion") if f.step_first is not None]
-    onset = min(told, default=None)
-    onset = _onset(context, track, start) if onset is None else onset
+    close = [step for step in told if start - step <= 20 * track.interval]
+    onset = min(close) if close else _onset(context, track, start)
     if onset is None:
         return yes_or_no("grad_leads", False, at_step(context, "grad_norm", start, "norm"))
     lead = start - onset
@@ -163,9 +164,12 @@ def grad_drifts(context: CheckContext) -> CheckResult:
     values = values[np.isfinite(values)]
     if len(values) < 100:
         return missing("grad_drifts", "earlier_steps")
-    third = len(values) // 3
-    ratio = median(values[-third:]) / max(median(values[:third]), 1e-12)
-    return yes_or_no("grad_drifts", ratio > 1.3, seen("change_ratio", ratio, "", "> 1.3"))
+    tenth = len(values) // 10
+    levels = [median(values[i * tenth : (i + 1) * tenth]) for i in range(10)]
+    ratio = median(np.array(levels[-3:])) / max(median(np.array(levels[:3])), 1e-12)
+    leap = max(b / max(a, 1e-12) for a, b in pairwise(levels))
+    evidence = (seen("change_ratio", ratio, "", "> 1.3"), seen("largest_ratio", leap, "", "< 2"))
+    return yes_or_no("grad_drifts", ratio > 1.3 and leap < 2, *evidence)
 
 
 def noise_follows_lr(context: CheckContext) -> CheckResult:

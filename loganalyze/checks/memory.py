@@ -166,7 +166,8 @@ def oom_at_start(context: CheckContext) -> CheckResult:
     steps = context.events("oom")["step"].drop_nulls()
     if track is None or not len(track):
         return yes_or_no("oom_at_start", True, seen("steps_before", 0, "step", "<= 3"))
-    done = int(steps[0]) - int(track.steps[0]) if len(steps) else 0
+    at = int(steps[0]) if len(steps) else int(track.steps[-1])  # without a step it ended the run
+    done = at - int(track.steps[0])
     return yes_or_no("oom_at_start", done <= 3, seen("steps_before", done, "step", "<= 3"))
 
 

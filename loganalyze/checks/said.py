@@ -306,7 +306,6 @@ _TRIALS: dict[str, Check] = {
     "overfit_one_batch": needs("overfit_one_batch", "overfit_test"),
     "profile_trace": needs("profile_trace", "profiler_trace"),
     "parameter_count": needs("parameter_count", "parameter_count"),
-    "expert_load": needs("expert_load", "expert_load"),
     "val_by_set": needs("val_by_set", "val_loss_per_set"),
     "gc_pauses": needs("gc_pauses", "gc_timing"),
     "node_swap": needs("node_swap", "per_rank_compute"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from itertools import pairwise
 
 import numpy as np
+import polars as pl
 
 from loganalyze.checks.base import (
     Check,
@@ -192,6 +194,47 @@ def one_gpu_slower(context: CheckContext) -> CheckResult:
     return missing("one_gpu_slower", "gpu_sm_clock_hz")
 
 
+def data_explains_slow_steps(context: CheckContext) -> CheckResult:
+    """In the slow steps waiting for data makes up more than half of the time they took longer."""
+    frame = context.run.readings
+    if "data_time_s" not in frame.columns or "step_time_s" not in frame.columns:
+        return missing("data_explains_slow_steps", "data_time_s")
+    names = ("step_time_s", "data_time_s")
+    means = frame.group_by("segment", "step").agg(pl.col(name).mean() for name in names)
+    pairs = means.select(names).drop_nulls().to_numpy()
+    pairs = pairs[np.isfinite(pairs).all(axis=1)]
+    if len(pairs) < 10:
+        return missing("data_explains_slow_steps", "data_time_s")
+    if len(pairs) < 0.5 * means["step_time_s"].drop_nulls().len():  # timers of single steps only
+        return missing("data_explains_slow_steps", "every_step")
+    whole, part = pairs[:, 0] - np.median(pairs[:, 0]), pairs[:, 1] - np.median(pairs[:, 1])
+    slow = whole > 0.3 * np.median(pairs[:, 0])
+    if not slow.any():
+        return missing("data_explains_slow_steps", "data_time_s")
+    explained = float(np.median(part[slow] / whole[slow]))
+    evidence = seen("explained_share", explained, "share", "> 0.5")
+    return yes_or_no("data_explains_slow_steps", explained > 0.5, evidence)
+
+
+def expert_load(context: CheckContext) -> CheckResult:
+    """The load of the fullest expert (or the balancing loss) rose at the incident."""
+    columns = context.run.readings.columns
+    loads = [name for name in columns if re.search(r"(moe|expert|router)\w*(max|load|imbal)", name)]
+    balance = [name for name in columns if re.search(r"aux_loss/.*(load|balanc)", name)]
+    for names, limit in ((loads, 1.3), (balance, 1.1)):
+        for name in names:
+            before, during = context.before(name, 100_000), context.during(name)
+            if len(before) < 5 or not len(during):
+                continue
+            size = max(len(before) // 20, 5)
+            blocks = [median(before[i : i + size]) for i in range(0, len(before), size)]
+            ratio = max(median(during), blocks[-1]) / max(min(blocks), 1e-12)
+            evidence = seen("change_ratio", ratio, "", f"< {limit:g}")
+            place = at_step(context, name, context.first, "expert_load_value")
+            return yes_or_no("expert_load", ratio > limit, evidence, place)
+    return missing("expert_load", "tokens_per_expert")
+
+
 def one_gpu_hotter(context: CheckContext) -> CheckResult:
     """One GPU is 8 °C or more above the median of its neighbours."""
     levels = _by_rank(context, "gpu_temp_c")
@@ -275,7 +318,8 @@ SPEED: dict[str, Check] = {
         for check in (
             near_checkpoints, near_evaluations, short_pauses, longer_sequences,
             time_follows_length, batch_grew, abrupt_and_lasting, slow_from_start, one_gpu_slower,
-            one_gpu_hotter, hot, busy_without_power, idle_gpu, mfu_impossible, waits_least,
+            data_explains_slow_steps, expert_load, one_gpu_hotter, hot, busy_without_power,
+            idle_gpu, mfu_impossible, waits_least,
             creeps_slower,
         )
     },

@@ -119,6 +119,31 @@ CASES: tuple[Case, ...] = (
     ("scale_at_floor", {"loss_scale": changed(np.full(N, 64.0), slice(390, 400), 1.0)}, WHOLE,
      "supported"),
     ("scale_at_floor", {"loss_scale": np.full(N, 1.0)}, WHOLE, "ruled_out"),
+    ("loss_jumps_at_once", {"loss": changed(QUIET, slice(200, 204), 5.0)}, SPIKE, "supported"),
+    ("loss_jumps_at_once", {"loss": changed(QUIET, slice(200, 210), 3.0 + np.arange(1, 11) / 5)},
+     SPIKE, "ruled_out"),
+    ("loss_breaks_alone", {"loss": changed(QUIET, slice(200, 400), NAN), "grad_norm":
+                           changed(NORM, slice(200, 400), 0.0)}, DEAD, "supported"),
+    ("loss_breaks_alone", {"loss": changed(QUIET, slice(200, 400), NAN), "grad_norm":
+                           changed(NORM, slice(200, 400), NAN)}, DEAD, "ruled_out"),
+    ("grad_lasts", {"grad_norm": NORM}, finding("grad_explosion", 201, 260, length_points=60),
+     "supported"),
+    ("grad_lasts", {"grad_norm": NORM}, finding("grad_explosion", 201, 202, length_points=2),
+     "ruled_out"),
+    ("grad_drifts", {"grad_norm": changed(NORM, slice(200, 400), 9.0)},
+     finding("grad_explosion", 201, 400), "ruled_out"),
+    ("expert_load", {"raw/moe_max_load": changed(np.full(N, 0.3), slice(190, 400), 0.7)}, DEAD,
+     "supported"),
+    ("expert_load", {"raw/moe_max_load": np.full(N, 0.3)}, DEAD, "ruled_out"),
+    ("expert_load", {"loss": QUIET}, DEAD, "not_checkable"),
+    ("data_explains_slow_steps", {
+        "step_time_s": changed(np.full(N, 2.0), slice(200, 400, 9), 5.0),
+        "data_time_s": changed(np.full(N, 0.1), slice(200, 400, 9), 3.0)}, DEAD, "supported"),
+    ("data_explains_slow_steps", {
+        "step_time_s": changed(np.full(N, 2.0), slice(200, 400, 9), 5.0),
+        "data_time_s": np.full(N, 0.1)}, DEAD, "ruled_out"),
+    ("lr_low_for_task", {"lr": np.full(N, 1e-7)}, WHOLE, "supported"),
+    ("lr_low_for_task", {"lr": np.full(N, 3e-4)}, WHOLE, "ruled_out"),
     ("lr_tiny", {"lr": changed(np.full(N, 1e-4), slice(200, 400), 1e-7)}, DEAD, "supported"),
     ("lr_tiny", {"lr": np.full(N, 1e-4)}, DEAD, "ruled_out"),
     ("lr_changed", {"lr": changed(np.full(N, 1e-4), slice(195, 400), 3e-4)}, SPIKE, "supported"),
@@ -202,6 +227,26 @@ def test_evidence_names_step_value_and_line() -> None:
     assert norm.ref is not None
     assert norm.ref.line == 198
     assert (lead.value, lead.unit, lead.expected) == (3, "step", "> 0")
+
+
+def test_equal_distances_point_to_the_order_of_the_data() -> None:
+    """Spikes every 90 steps are periodic, spikes at odd distances are not; two tell nothing."""
+    run = make_run({"loss": QUIET})
+
+    def told(*starts: int) -> str:
+        found = tuple(finding("loss_spike", start) for start in starts)
+        return answer(run, "returns_periodically", *found).state
+
+    assert told(40, 130, 220, 310) == "supported"
+    assert told(40, 130, 290, 310) == "ruled_out"
+    assert told(40, 130) == "ruled_out"
+
+
+def test_a_jump_between_means_cannot_be_told() -> None:
+    """In a log of every tenth step a rise of eight steps is a jump as well: not checkable."""
+    run = make_run({"loss": changed(QUIET, slice(20, 30), 5.0)}, steps=10 * np.arange(1, N + 1))
+    told = answer(run, "loss_jumps_at_once", finding("loss_spike", 210, 300))
+    assert told.missing == ("every_step",)
 
 
 def test_search_for_the_scale_leads_nothing() -> None:
