@@ -10,33 +10,47 @@ from torch import Tensor
 
 #: Columns of a row. Moments, quantiles and shares are of finite values; m2..m4 are sums of powers
 #: of deviations from the mean over `n` sampled values; l2, absmax, nonfinite are of all values.
+#: The sample_ ones never leave `transfer`.
 COLUMNS = (
     "size", "nonfinite", "l2", "absmax", "n", "mean", "m2", "m3", "m4",
-    "zeros", "near_max", "subnormal", "p50", "p99",
+    "zeros", "near_max", "subnormal", "p50", "p99", "sample_l2", "sample_absmax",
 )  # fmt: skip
 #: Values beyond which moments, shares and quantiles are of every k-th value.
-SAMPLE = 1 << 20
-_QUANTILES = 1 << 16
+SAMPLE = 1 << 16
+_QUANTILES = 1 << 12
 
 
 @torch.no_grad()
 def row(tensor: Tensor, sample: int = SAMPLE) -> Tensor:
     """The COLUMNS of a tensor: float64 on the CPU, float32 elsewhere; no synchronisation.
 
-    p50 and p99 are of absolute values, over at most 65536 of them. near_max: at least half of
-    the largest number of the tensor's format; subnormal: below its smallest normal number.
+    p50 and p99 are of absolute values, over some 4096 of them where there are more. near_max: at
+    least half of the format's largest number; subnormal: below its smallest normal number.
     """
     flat = tensor.detach().reshape(-1)
     wide = torch.float64 if flat.device.type == "cpu" else torch.float32
     if not flat.numel():
         return torch.zeros(len(COLUMNS), dtype=wide, device=flat.device)
-    finite = flat.isfinite()
-    clean = torch.where(finite, flat, torch.zeros_like(flat)).to(wide)
-    whole = [flat.numel() - finite.sum(), torch.linalg.vector_norm(clean), clean.abs().amax()]
-    stride = max(1, flat.numel() // sample)
-    columns = [flat.new_tensor(flat.numel(), dtype=wide), *whole]
-    columns += _moments(clean[::stride], finite[::stride], torch.finfo(flat.dtype))
+    some = flat[:: max(1, flat.numel() // sample)]
+    finite = some.isfinite()
+    clean = torch.where(finite, some, torch.zeros_like(some)).to(wide)
+    norm = torch.linalg.vector_norm(flat, dtype=torch.float32)
+    whole = [
+        flat.new_tensor(flat.numel(), dtype=wide),
+        _nonfinite(flat, norm),
+        norm,
+        torch.linalg.vector_norm(flat, math.inf, dtype=torch.float32),
+    ]
+    taken = [torch.linalg.vector_norm(clean), clean.abs().amax()]
+    columns = [*whole, *_moments(clean, finite, torch.finfo(flat.dtype)), *taken]
     return torch.stack([column.to(wide) for column in columns])
+
+
+def _nonfinite(flat: Tensor, norm: Tensor) -> Tensor:
+    """How many values are not finite; on the CPU a finite norm says none without counting."""
+    if flat.device.type == "cpu" and math.isfinite(float(norm)):
+        return torch.zeros(())
+    return flat.numel() - flat.isfinite().sum()
 
 
 def _moments(values: Tensor, finite: Tensor, info: torch.finfo) -> list[Tensor]:
@@ -117,4 +131,17 @@ def transfer(rows: Sequence[Tensor]) -> list[dict[str, float]]:
     if not rows:
         return []
     table = torch.stack([item.to(rows[0].device) for item in rows]).cpu().double()
-    return [dict(zip(COLUMNS, values, strict=True)) for values in table.tolist()]
+    return [_settled(dict(zip(COLUMNS, values, strict=True))) for values in table.tolist()]
+
+
+def _settled(row: dict[str, float]) -> dict[str, float]:
+    """Norm and largest value of the finite numbers: the sample's where it is whole or some aren't.
+
+    With non-finite values among many the norm is the sample's, scaled to the size.
+    """
+    norm, largest = row.pop("sample_l2"), row.pop("sample_absmax")
+    whole = row["n"] + row["nonfinite"] >= row["size"]
+    if whole or row["nonfinite"]:
+        share = 1.0 if whole else row["size"] / max(row["n"], 1.0)
+        row["l2"], row["absmax"] = norm * math.sqrt(share), largest
+    return row
