@@ -231,7 +231,7 @@ def _rows_before(
     steps, segments = np.zeros_like(found), np.zeros_like(found)
     first: dict[int, tuple[int, int]] = {}  # offset and segment of the first row of an input
     keys = readings.select("source", "offset", "step", "segment")
-    for piece in slices(keys, _PIECE):
+    for piece in slices(keys, _PIECE) if events else ():
         told = piece.filter(pl.col("step").is_not_null())
         for (source,), part in told.partition_by("source", as_dict=True).items():
             assert isinstance(source, int)

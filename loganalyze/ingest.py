@@ -183,6 +183,11 @@ def _parse(
             progress(BLOCK_BYTES, path.name)
     except OSError as error:  # what came before stays, with the input that it cites
         by_run.setdefault("", Parts()).problems.append(_unreadable(path, error))
+    except (ValueError, OverflowError, RecursionError) as error:
+        message = f"{path}: damaged content stopped the reader ({error}); what came before is used"
+        by_run.setdefault("", Parts()).problems.append(
+            Problem(rule="reader_stopped", message=message)
+        )
     return _sum(accounts)
 
 

@@ -119,4 +119,4 @@ def part_order(path: Path) -> tuple[int, str]:
 def rank_of(path: Path) -> int | None:
     """The rank that a file's name says, e.g. 3 for `train_rank_3.log`."""
     match = _RANK.search(path.name)
-    return int(match[1]) if match else None
+    return int(match[1]) if match and len(match[1]) < 10 else None

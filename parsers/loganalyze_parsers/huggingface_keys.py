@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Literal
 
+from loganalyze_parsers.json_spans import plain_number
 from loganalyze_parsers.numbers import number, whole
 from loganalyze_parsers.tqdm_bar import clock_seconds
 
@@ -147,7 +148,7 @@ def number_of(raw: object) -> float | None:
     if isinstance(raw, bool) or raw is None:
         return None
     if isinstance(raw, int | float):
-        return float(raw)
+        return plain_number(raw)
     if not isinstance(raw, str):
         return None
     value = number(raw)

@@ -17,17 +17,17 @@ _TIMESTAMP = r"(?P<time>\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?)(?:Z
 _PREFIXES = tuple(
     re.compile(pattern)
     for pattern in (
-        r"\[default(?P<rank>\d+)\]:",
-        r"\[rank(?P<rank>\d+)\]:",
-        r"\[(?P<host>[A-Za-z][\w.-]*):(?P<rank>\d+)\]:?",
-        r"\[(?:Rank|rank) (?P<rank>\d+)\]:? ?(?=\S)(?!\()",
+        r"\[default(?P<rank>\d{1,9})\]:",
+        r"\[rank(?P<rank>\d{1,9})\]:",
+        r"\[(?P<host>[A-Za-z][\w.-]*):(?P<rank>\d{1,9})\]:?",
+        r"\[(?:Rank|rank) (?P<rank>\d{1,9})\]:? ?(?=\S)(?!\()",
         r"(?P<host>\d{1,3}(?:\.\d{1,3}){3}|localhost):(?: +|$|(?=[\[\t]))",
         r"(?P<task>\d{1,6}):(?= |$|\[|\t)",
         r"\((?P<actor>[A-Z]\w*(?: rank=\d+)?) pid=\d+(?:, ip=(?P<host>[\d.]+))?\)",
-        r"rank ?(?P<rank>\d+):(?= |$|\[|\t)",
+        r"rank ?(?P<rank>\d{1,9}):(?= |$|\[|\t)",
         r"(?!(?:step|iter|epoch|layer|loss|gpu|cuda|train|eval|val|batch|seed|lr|model|block|round)"
         r"[a-z_]*\d)(?P<host>[a-z][a-z0-9-]*\d[\w.-]*):(?: +(?=\S)|$)",
-        r"\[rank-(?P<rank>\d+)/\d+\]",
+        r"\[rank-(?P<rank>\d{1,9})/\d+\]",
         r"\[(?P<compact>\d{8} \d\d:\d\d:\d\d)\](?=\[)",
         r"\[(?:DEBUG|INFO|WARNING|ERROR) *\] ?\[-*[\w.]+:\d+\] ?:",
         r"\[?" + _TIMESTAMP + r"\]?(?= *[|\[:-]? *\S)",

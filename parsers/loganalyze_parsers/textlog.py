@@ -33,6 +33,7 @@ MAX_PIECE_CHARS = 1_000_000
 _SAMPLES = 20
 #: Lines without markers whose fate is remembered: noise repeats itself.
 _MAX_SEEN = 50_000
+_MAX_SEEN_BYTES = 4096  # of one such line
 
 
 @dataclass(slots=True)
@@ -169,7 +170,7 @@ class TextLog:
         read = False
         unknown = ""
         for piece, start in _pieces(raw):
-            text = piece.decode("utf-8", "replace")[:MAX_PIECE_CHARS]
+            text = piece[: 4 * MAX_PIECE_CHARS].decode("utf-8", "replace")[:MAX_PIECE_CHARS]
             ref = LineRef(
                 source=self._source, line=place[1], offset=place[0] + start, length=len(piece)
             )
@@ -185,7 +186,7 @@ class TextLog:
                 unknown = unknown or line.text
             else:
                 rules.append(rule)
-        if quiet and len(self._seen_noise) < _MAX_SEEN:
+        if quiet and len(raw) < _MAX_SEEN_BYTES and len(self._seen_noise) < _MAX_SEEN:
             self._seen_noise[raw] = rules[0] if rules and not unknown else None
         self._count(tally, read, rules, unknown)
         return taken
@@ -208,7 +209,7 @@ class TextLog:
     def _offer(self, line: Line, bits: int) -> list[Taken]:
         found: list[Taken] = []
         for index in _indices(bits | self._open):
-            taken = self._readers[index].feed(line)
+            taken = self._fed(index, line)
             self._note_open(index)
             if taken is None:
                 continue
@@ -217,6 +218,13 @@ class TextLog:
                 self._made[self._dialects[index].name] += len(taken.readings)
                 break  # a line has one owner of its numbers; crash words are offered no numbers
         return found
+
+    def _fed(self, index: int, line: Line) -> Taken | None:
+        """What a reader makes of a line; None too where a number in it is beyond all bounds."""
+        try:
+            return self._readers[index].feed(line)
+        except (ValueError, OverflowError):  # 1.2.3, or ten thousand digits
+            return None
 
     def _gather(self, taken: list[Taken], bulk: list[pl.DataFrame], account: Account) -> Batch:
         readings: list[Reading] = [r for t in taken for r in t.readings]
