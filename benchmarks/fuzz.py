@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import gzip
+import io
 import math
 import re
 import signal
@@ -34,6 +35,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "parsers"), str(ROOT / "tests"), str(ROOT 
 
 import fuzz_inputs  # noqa: E402
 import fuzz_mutations  # noqa: E402
+import pyarrow as pa  # noqa: E402
+from loganalyze_parsers.prefixes import clean  # noqa: E402
 
 from loganalyze.errors import LoganalyzeError  # noqa: E402
 from loganalyze.model import Report, RunLog  # noqa: E402
@@ -145,8 +148,10 @@ def _try(path: Path, data: bytes, plain: bool, html: bool, case: str, tally: Tal
 
 
 def _unpacked(data: bytes) -> int:
-    """Bytes behind a gzip file (of the fuzzer's own making); 0 for others or damaged ones."""
+    """Bytes behind a packed file (of the fuzzer's own making); 0 for others or damaged ones."""
     try:
+        if data.startswith(b"\x28\xb5\x2f\xfd"):
+            return len(pa.input_stream(io.BytesIO(data), compression="zstd").read())
         return len(gzip.decompress(data)) if data.startswith(b"\x1f\x8b") else 0
     except (OSError, EOFError, ValueError, zlib.error):
         return 0
@@ -183,6 +188,10 @@ def _check(report: Report, data: bytes, plain: bool, case: str, tally: Tally) ->
             lines = data.count(b"\n") + bool(data and not data.endswith(b"\n"))
             if account.lines != lines:
                 tally.fail("lines of the account are not those of the file", case)
+    for diagnosis in report.diagnoses:
+        for problem in diagnosis.run.problems:
+            if problem.rule == "reader_stopped":
+                tally.fail(problem.message.partition(": ")[2], case)
     if plain:
         for diagnosis in report.diagnoses:
             _numbers_in_bytes(diagnosis.run, data, case, tally)
@@ -195,7 +204,7 @@ def _numbers_in_bytes(run: RunLog, data: bytes, case: str, tally: Tally) -> None
     named = [name for name in _CHECKED if name in run.readings.columns]
     for row in run.readings.select("offset", "length", *named).head(60).iter_rows(named=True):
         span = data[row["offset"] : row["offset"] + row["length"]]
-        tokens = _TOKEN.findall(span.decode("utf-8", "replace"))
+        tokens = _TOKEN.findall(clean(span.decode("utf-8", "replace")))
         numbers = {_value(part) for token in tokens for part in (token, token.split("_")[0])}
         for name in named:
             value = row[name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,8 @@ from loganalyze.report.numbers import nonfinite_name
 from loganalyze.report.wording import cause_text
 
 SCHEMA = "loganalyze.report/1"
+#: Characters that a terminal obeys or that turn a line's direction; escaped as JSON allows.
+_UNSEEN = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff]")
 Json = dict[str, Any]
 
 
@@ -41,7 +44,8 @@ def render_json(report: Report) -> str:
         "inputs": [_input(seen[key]) for key in sorted(seen)],
         "runs": [_run(run) for run in sorted(runs, key=lambda run: run.id)],
     }
-    return json.dumps(_finite(document), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+    text = json.dumps(_finite(document), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+    return _UNSEEN.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 def _finite(value: Any) -> Any:

@@ -17,6 +17,8 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 10, 10, 22
 COLUMNS = 110  # buckets of a curve
 LONG_SHADE = 0.35  # share of the width
 MOST_MARKS = 40
+#: The axis ends here: the span of two larger doubles is none.
+_MOST = 1e300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +94,7 @@ def _frame(
     known = np.concatenate(finite) if finite else np.empty(0)
     if not len(known):
         return None
-    low, high = float(known.min()), float(known.max())
+    low, high = max(float(known.min()), -_MOST), min(float(known.max()), _MOST)
     pad = (high - low) * 0.05 or abs(high) * 0.05 or 1.0
     first = window[0] if window else min(int(steps[0]) for _, steps, _ in drawn)
     last = window[1] if window else max(int(steps[-1]) for _, steps, _ in drawn)
