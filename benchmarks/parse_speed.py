@@ -66,7 +66,7 @@ def make_wandb(path: Path, steps: int) -> None:
 CASES = (
     Case("Megatron log", "train.log", speed_logs.megatron, 1_000_000, 100_000,
          (("megatron_fields", 8.0), ("megatron_line", 4.0))),
-    Case("Megatron log, five times", "train.log", speed_logs.megatron, 5_000_000, 500_000),
+    Case("Megatron, five times", "train.log", speed_logs.megatron, 5_000_000, 500_000),
     Case("Hugging Face console", "train.log", speed_logs.huggingface, 1_000_000, 100_000,
          (("huggingface_ast", 20.0),)),
     Case("DeepSpeed log", "train.log", speed_logs.deepspeed, 660_000, 66_000,
@@ -105,16 +105,13 @@ def ours(path: Path) -> Run:
     return measured([*command, "--quiet", "--no-progress"])
 
 
-def available(peer_python: str, case: Case, path: Path) -> dict[str, float]:
-    """The peers that can run, with the ratio asked for; says which cannot."""
-    kept: dict[str, float] = {}
-    for name, asked in case.peers:
-        try:
-            measured([peer_python, str(PEERS), name, str(path)])
-            kept[name] = asked
-        except RuntimeError as error:
-            print(f"{case.name}: {name} is skipped ({str(error).strip().splitlines()[-1]})")
-    return kept
+def peer_run(peer_python: str, case: Case, name: str, path: Path) -> Run | None:
+    """One run of a peer; says so and gives None where it cannot run."""
+    try:
+        return measured([peer_python, str(PEERS), name, str(path)])
+    except RuntimeError as error:
+        print(f"{case.name}: {name} is skipped ({str(error).strip().splitlines()[-1]})")
+        return None
 
 
 def compare(case: Case, quick: bool, rounds: int, peer_python: str, folder: Path) -> None:
@@ -129,13 +126,17 @@ def compare(case: Case, quick: bool, rounds: int, peer_python: str, folder: Path
             return
     else:
         case.make(path, size)
-    peers = available(peer_python, case, path)
+    peers = dict(case.peers)
     mine: list[Run] = []
     theirs: dict[str, list[Run]] = {name: [] for name in peers}
     for _ in range(rounds):
         mine.append(ours(path))
-        for name in peers:
-            theirs[name].append(measured([peer_python, str(PEERS), name, str(path)]))
+        for name in list(peers):
+            run = peer_run(peer_python, case, name, path)
+            if run is None:
+                del peers[name], theirs[name]
+            else:
+                theirs[name].append(run)
     print_rows(case, path.stat().st_size / 1e6, mine, theirs, peers)
     path.unlink()
 
