@@ -188,10 +188,11 @@ def _parse(
         by_run.setdefault("", Parts()).problems.append(
             Problem(rule="reader_stopped", message=message)
         )
-    return _sum(accounts)
+    return total_of(accounts)
 
 
-def _sum(accounts: Iterable[Account]) -> Account:
+def total_of(accounts: Iterable[Account]) -> Account:
+    """One account of all lines that the accounts count."""
     ignored: Counter[str] = Counter()
     lines = read = unknown = 0
     samples: list[str] = []

@@ -31,13 +31,16 @@ if TYPE_CHECKING:
 @options.lang
 @options.force
 @options.no_mask
+@options.follow
+@options.exec_
 @options.quiet
 @options.no_progress
 def command(
     paths: tuple[str, ...], output: str, named: tuple[str, ...], columns: tuple[str, ...],
     format_: str, fail_on: str, select: tuple[str, ...],
     ignore: tuple[str, ...], thresholds: Path | None, settings: tuple[str, ...], profile: str,
-    lang: str | None, force: bool, no_mask: bool, quiet: bool, no_progress: bool,
+    lang: str | None, force: bool, no_mask: bool, follow: bool, exec_: str | None,
+    quiet: bool, no_progress: bool,
 ) -> int:  # fmt: skip
     """Say what went wrong first, what followed, why, and what to do.
 
@@ -46,6 +49,7 @@ def command(
     \b
     loganalyze diagnose slurm-77.out
     loganalyze diagnose runs/slurm-77 --format json -o -
+    loganalyze diagnose --follow slurm-78.out --exec './page-me.sh' --fail-on critical
     """
     from loganalyze.pipeline import Judging
 
@@ -55,9 +59,30 @@ def command(
     )  # fmt: skip
     language = options.language(lang)
     with options.masking(no_mask):
+        if follow:
+            return _follow(paths, judging, output, language, force, fail_on, exec_, quiet)
         report = _report(paths, judging, not (quiet or no_progress))
         written = _write(report, output, language, force)
         _print(report, format_, language, written)
+    return _exit_code(report, fail_on)
+
+
+def _follow(
+    paths: tuple[str, ...], judging: Judging, output: str, lang: str, force: bool, fail_on: str,
+    command: str | None, quiet: bool,
+) -> int:  # fmt: skip
+    from loganalyze import __version__
+    from loganalyze.commands.follow import Told, follow
+    from loganalyze.config import fail_rank
+    from loganalyze.model import Report
+
+    told = Told(
+        write=lambda report: _write(report, output, lang, force),
+        lang=lang, fail_rank=fail_rank(fail_on), command=command, quiet=quiet,
+    )  # fmt: skip
+    report = Report(version=__version__, diagnoses=follow(paths, judging, told))
+    if report.diagnoses:
+        _print(report, "text", lang, told.write(report))
     return _exit_code(report, fail_on)
 
 

@@ -66,6 +66,14 @@ no_mask = click.option(
 force = click.option("--force", is_flag=True, help="Overwrite what is there.")
 
 
+follow = click.option(
+    "--follow", "-f", is_flag=True, help="Keep the run under watch: tell new findings as they show "
+    "and rewrite the report, until Ctrl-C or --fail-on.",
+)  # fmt: skip
+exec_ = click.option(
+    "--exec", "exec_", metavar="CMD", help="With --follow: run CMD for each new finding, its JSON "
+    "on standard input.",
+)  # fmt: skip
 run_ = click.option(
     "--run", "named", multiple=True, metavar="NAME=GLOB", help="Hold the inputs that match for one "
     "run of that name.",

@@ -44,8 +44,25 @@ def render_json(report: Report) -> str:
         "inputs": [_input(seen[key]) for key in sorted(seen)],
         "runs": [_run(run) for run in sorted(runs, key=lambda run: run.id)],
     }
-    text = json.dumps(_finite(document), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
-    return _UNSEEN.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+    return _text(document, 1)
+
+
+def render_finding(run: RunView, finding: Finding, **beside: Json | str | bool | None) -> str:
+    """One finding with its incident as one line of JSON, schema loganalyze.finding/1."""
+    incident = next((i for i in run.incidents if finding.id in i.findings), None)
+    document = {
+        "schema": "loganalyze.finding/1",
+        "run": run.id,
+        **beside,
+        "finding": _finding(run, finding),
+        "incident": None if incident is None else _incident(run, incident),
+    }
+    return _text(document, None)
+
+
+def _text(document: Json, indent: int | None) -> str:
+    told = json.dumps(_finite(document), ensure_ascii=False, allow_nan=False, indent=indent) + "\n"
+    return _UNSEEN.sub(lambda match: f"\\u{ord(match.group()):04x}", told)
 
 
 def _finite(value: Any) -> Any:

@@ -38,6 +38,20 @@ def render_text(
     return paper.text()
 
 
+def render_news(
+    run: RunView, finding: Finding, lang: str, *, width: int = 100, color: bool = False
+) -> str:
+    """One finding of a run under watch: what, why, what to do first."""
+    paper = Paper(lang=lang, width=width, color=color)
+    _finding(paper, run, finding)
+    incident = next((i for i in run.incidents if finding.id in i.findings), None)
+    if incident is not None:
+        paper.field("ui_why", story.why(incident))
+        for item in story.remedies(incident)[:1]:
+            paper.field("ui_do_first", item)
+    return paper.text()
+
+
 def _run(paper: Paper, run: RunView) -> None:
     meta = run.diagnosis.run.meta
     verdict = run.diagnosis.verdict

@@ -46,7 +46,7 @@ from loganalyze_parsers import (
 from loganalyze_parsers.api import Dialect, Head, Parser
 from loganalyze_parsers.blocks import open_bytes
 from loganalyze_parsers.noise import ignore_rule
-from loganalyze_parsers.textlog import parse_text
+from loganalyze_parsers.textlog import TextLog, parse_text
 
 #: Lines are offered in this order; the first dialect that takes numbers from a line owns them.
 DIALECTS: tuple[Dialect, ...] = (
@@ -71,6 +71,11 @@ DIALECTS: tuple[Dialect, ...] = (
 
 def _parse_text(path: Path, source: int) -> Iterator[Batch]:
     return parse_text(path, source, DIALECTS, ignore_rule)
+
+
+def text_log(source: int) -> TextLog:
+    """A reader of one text input that is fed block by block, as a log under watch grows."""
+    return TextLog(DIALECTS, ignore_rule, source)
 
 
 def _sniff_text(head: Head) -> float:

@@ -96,8 +96,15 @@ class TextLog:
         """One batch a block, and a last one for what was open at the end."""
         for prepared in _ahead(self._prepare, blocks):
             yield self._batch(prepared)
-        taken = [reader.finish() for reader in self._readers]
-        yield self._gather(taken, [], Account())
+        yield self.finish()
+
+    def feed(self, block: Block) -> Batch:
+        """The batch of one block, at once; blocks come in order, each of whole lines."""
+        return self._batch(self._prepare(block))
+
+    def finish(self) -> Batch:
+        """What was still open at the end of the input."""
+        return self._gather([reader.finish() for reader in self._readers], [], Account())
 
     def _prepare(self, block: Block) -> _Prepared:
         """Bounds of the lines, and the lines that a dialect takes by the column."""

@@ -26,6 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("loganalyze_parsers", "detectors", "checks", "profile"),
     ("ingest", "diagnose", "incidents", "pipeline", "explain", "grouping", "parts"),
     ("report", "replay", "compare", "verify", "demo"),
+    ("watch",),
     ("cli", "commands", "__main__"),
 )
 #: Third-party module -> the modules that alone may import it.
