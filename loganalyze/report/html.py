@@ -21,7 +21,7 @@ from loganalyze.report.model import views
 from loganalyze.report.story import Files
 from loganalyze.report.wording import Both, Param, both, plain
 
-TEMPLATES = ("page.html", "parts.html", "run.html", "incident.html", "tables.html")
+TEMPLATES = ("page.html", "parts.html", "run.html", "incident.html", "tables.html", "index.html")
 STYLES = ("base.css", "layout.css", "parts.css", "charts.css", "print.css")
 SCRIPTS = (
     "unpack.js",
@@ -62,7 +62,7 @@ def render_html(report: Report, lang: str, *, files: Files | None = None) -> str
         "blocks": [Markup(text) for _, text in data],
         "plotly": Markup(plotly_packed()),
     }
-    return _environment().get_template("page.html").render(context)
+    return environment().get_template("page.html").render(context)
 
 
 def _title(report: Report, runs: list[str], lang: str) -> str:
@@ -115,8 +115,9 @@ def safe_json(value: Any) -> Markup:
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """The templates with what all of them may call."""
+    made = Environment(
         loader=DictLoader({name: asset(name) for name in TEMPLATES}),
         autoescape=True,
         trim_blocks=True,
@@ -124,12 +125,12 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         finalize=_cleaned,
     )
-    environment.globals.update(
+    made.globals.update(
         t=_spoken, b=_pair, label=_label, both=both, plain=plain, number=numbers.number,
         grouped=numbers.grouped, size=numbers.size, span=numbers.steps, clock=numbers.clock,
         story=story, steps_text=amounts.span,
     )  # fmt: skip
-    return environment
+    return made
 
 
 def _spoken(key: str, **params: Param) -> Markup:

@@ -14,6 +14,7 @@ from loganalyze.errors import OutputError, UsageError
 from loganalyze.model import Diagnosis, Report
 from loganalyze.report.json_out import SCHEMA
 
+INDEX = "index.html"
 FORMATS = ("text", "json", "html", "markdown", "sarif", "junit", "github")
 #: How the beginning of a file shows that it is a report of ours, which may be replaced.
 _OURS = (b'<meta name="generator" content="loganalyze ', f'"schema": "{SCHEMA}"'.encode())
@@ -82,6 +83,8 @@ def write_files(
 ) -> tuple[Path, ...]:
     """Writes `<run>.html` and `<run>.json` for each run, in the order of the runs; returns them.
 
+    Of several runs also `index.html` and `findings.parquet`, which come last.
+
     Reports of ours are replaced; any other file of that name only with `force`. OutputError if a
     file can't be written; then the old file, if any, is whole.
     """
@@ -96,7 +99,25 @@ def write_files(
         write_atomic(data, render(one, "json", lang))
         write_atomic(page, render(one, "html", lang, written=(page,)))
         written += [page, data]
+    if len(stems) > 1:
+        written += _write_index(report, folder, lang, stems, force)
     return tuple(written)
+
+
+def _write_index(
+    report: Report, folder: Path, lang: str, stems: Sequence[str], force: bool
+) -> list[Path]:
+    from loganalyze.report.findings_table import findings_parquet
+    from loganalyze.report.index import render_index
+    from loganalyze.report.model import views
+
+    page, table = folder / INDEX, folder / "findings.parquet"
+    _refuse_foreign(page, force)
+    ids = [diagnosis.run.meta.id for diagnosis in report.diagnoses]
+    pages = {run: f"{stem}.html" for run, stem in zip(ids, stems, strict=True)}
+    write_atomic(page, render_index(report, lang, pages))
+    write_atomic(table, findings_parquet(views(report.diagnoses)))
+    return [page, table]
 
 
 def _alone(report: Report, diagnosis: Diagnosis) -> Report:
@@ -108,7 +129,7 @@ def file_stems(runs: Sequence[str]) -> tuple[str, ...]:
     stems: list[str] = []
     for run in runs:
         base = _UNSAFE.sub("_", run).strip("._")[:100] or "run"
-        taken = {stem.casefold() for stem in stems}
+        taken = {stem.casefold() for stem in stems} | {"index"}  # the page over all runs
         numbered = (f"{base}-{number}" for number in count(2))
         stems.append(next(n for n in chain((base,), numbered) if n.casefold() not in taken))
     return tuple(stems)
@@ -135,12 +156,12 @@ def _refuse_foreign(path: Path, force: bool) -> None:
                           hint="--force replaces it")  # fmt: skip
 
 
-def write_atomic(path: Path, text: str) -> None:
+def write_atomic(path: Path, content: str | bytes) -> None:
     """Writes a whole file or nothing: a temporary neighbour, then a rename. UTF-8, LF.
 
     The umask decides who may read it, as for any new file.
     """
-    data = text.encode("utf-8", "backslashreplace")
+    data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name[:40]}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:

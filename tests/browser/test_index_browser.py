@@ -1,0 +1,39 @@
+"""The page over many runs in headless Chromium: sorted by its heads, quiet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import report_fixture as fixture
+from chromium import MARKS, Browser
+
+from loganalyze.report import write_files
+
+pytestmark = MARKS
+
+
+def test_heads_sort_the_table(tmp_path: Path) -> None:
+    """A click sorts by that column, a second one the other way; nothing is fetched."""
+    report = fixture.build(tmp_path)
+    sick, clean = report.diagnoses
+    for_z = replace(clean, run=replace(clean.run, meta=replace(clean.run.meta, id="a_clean")))
+    write_files(replace(report, diagnoses=(sick, for_z)), tmp_path / "out")
+    names = (
+        "return [...document.querySelectorAll('tbody tr')].map(r => r.cells[1].innerText.trim())"
+    )
+    browser = Browser(tmp_path / "profile")
+    try:
+        browser.open(tmp_path / "out" / "index.html")
+        assert browser.run(names) == [sick.run.meta.id, "a_clean"]
+        click = "document.querySelectorAll('th button')[1].click()"
+        browser.run(click)
+        assert browser.run(names) == ["a_clean", sick.run.meta.id]
+        browser.run(click)
+        assert browser.run(names) == [sick.run.meta.id, "a_clean"]
+        assert browser.log("browser") == []
+        assert not [
+            m for m in browser.log("performance") if '"http' in m and "requestWillBeSent" in m
+        ]
+    finally:
+        browser.driver.quit()
