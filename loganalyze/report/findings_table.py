@@ -32,7 +32,8 @@ def findings_frame(runs: Sequence[RunView]) -> pl.DataFrame:
 def findings_parquet(runs: Sequence[RunView]) -> bytes:
     """The same as the bytes of a Parquet file."""
     file = io.BytesIO()
-    findings_frame(runs).write_parquet(file, compression="zstd")
+    frame = findings_frame(runs)
+    frame.write_parquet(file, compression="zstd", metadata={"schema": "loganalyze.findings/1"})
     return file.getvalue()
 
 

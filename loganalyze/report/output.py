@@ -14,10 +14,14 @@ from loganalyze.errors import OutputError, UsageError
 from loganalyze.model import Diagnosis, Report
 from loganalyze.report.json_out import SCHEMA
 
-INDEX = "index.html"
+INDEX, TABLE = "index.html", "findings.parquet"
 FORMATS = ("text", "json", "html", "markdown", "sarif", "junit", "github")
-#: How the beginning of a file shows that it is a report of ours, which may be replaced.
-_OURS = (b'<meta name="generator" content="loganalyze ', f'"schema": "{SCHEMA}"'.encode())
+#: How the beginning of a file (of a table, its end) shows that it is ours and may be replaced.
+_OURS = (
+    b'<meta name="generator" content="loganalyze ',
+    f'"schema": "{SCHEMA}"'.encode(),
+    b"loganalyze.findings/1",
+)
 _UNSAFE = re.compile(r"[^\w.\-]+")
 
 
@@ -90,34 +94,30 @@ def write_files(
     """
     stems = file_stems([diagnosis.run.meta.id for diagnosis in report.diagnoses])
     _make_folder(folder)
+    several = (folder / INDEX, folder / TABLE) if len(stems) > 1 else ()
+    files = [(folder / f"{stem}.html", folder / f"{stem}.json") for stem in stems]
+    for path in (*(path for pair in files for path in pair), *several):
+        _refuse_foreign(path, force)
     written: list[Path] = []
-    for diagnosis, stem in zip(report.diagnoses, stems, strict=True):
-        page, data = folder / f"{stem}.html", folder / f"{stem}.json"
+    for diagnosis, (page, data) in zip(report.diagnoses, files, strict=True):
         one = _alone(report, diagnosis)
-        for path in (page, data):
-            _refuse_foreign(path, force)
         write_atomic(data, render(one, "json", lang))
         write_atomic(page, render(one, "html", lang, written=(page,)))
         written += [page, data]
-    if len(stems) > 1:
-        written += _write_index(report, folder, lang, stems, force)
-    return tuple(written)
+    if several:
+        _write_index(report, folder, lang, stems)
+    return (*written, *several)
 
 
-def _write_index(
-    report: Report, folder: Path, lang: str, stems: Sequence[str], force: bool
-) -> list[Path]:
+def _write_index(report: Report, folder: Path, lang: str, stems: Sequence[str]) -> None:
     from loganalyze.report.findings_table import findings_parquet
     from loganalyze.report.index import render_index
     from loganalyze.report.model import views
 
-    page, table = folder / INDEX, folder / "findings.parquet"
-    _refuse_foreign(page, force)
     ids = [diagnosis.run.meta.id for diagnosis in report.diagnoses]
     pages = {run: f"{stem}.html" for run, stem in zip(ids, stems, strict=True)}
-    write_atomic(page, render_index(report, lang, pages))
-    write_atomic(table, findings_parquet(views(report.diagnoses)))
-    return [page, table]
+    write_atomic(folder / INDEX, render_index(report, lang, pages))
+    write_atomic(folder / TABLE, findings_parquet(views(report.diagnoses)))
 
 
 def _alone(report: Report, diagnosis: Diagnosis) -> Report:
@@ -149,6 +149,8 @@ def _refuse_foreign(path: Path, force: bool) -> None:
     try:
         with path.open("rb") as file:
             head = file.read(4096)
+            file.seek(max(path.stat().st_size - 4096, 0))
+            head += file.read() if path.suffix == ".parquet" else b""
     except OSError as error:
         raise OutputError(f"{path}: cannot be replaced ({error.strerror})") from error
     if not any(mark in head for mark in _OURS):

@@ -198,11 +198,13 @@ def test_unknown_format_is_wrong_use(report: Report) -> None:
 
 
 def test_files_are_written_whole_and_named_safely(hostile: Report, tmp_path: Path) -> None:
-    """Two files a run, names without separators, no temporary file left, the same bytes twice."""
+    """Two files a run and two of all, safe names, no temporary file left, the same bytes twice."""
     folder = tmp_path / "deep" / "reports"
     first = write_files(hostile, folder, "en")
     again = {path: path.read_bytes() for path in first}
-    assert [path.suffix for path in first] == [".html", ".json", ".html", ".json"]
+    assert [path.suffix for path in first] == [
+        ".html", ".json", ".html", ".json", ".html", ".parquet",
+    ]  # fmt: skip
     assert {path.parent for path in first} == {folder}
     assert write_files(hostile, folder, "en") == first
     assert {path: path.read_bytes() for path in first} == again
@@ -219,6 +221,17 @@ def test_foreign_files_are_not_replaced(report: Report, tmp_path: Path) -> None:
     assert target.read_text() == "my notes"
     write_files(report, tmp_path, force=True)
     assert target.read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("name", ["index.html", "findings.parquet"])
+def test_foreign_index_stops_before_anything_is_written(
+    hostile: Report, tmp_path: Path, name: str
+) -> None:
+    """The files over all runs are as careful as those of one; then not even those are written."""
+    (tmp_path / name).write_text("my notes")
+    with pytest.raises(OutputError):
+        write_files(hostile, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_commands_name_the_written_files(report: Report, tmp_path: Path) -> None:
