@@ -21,6 +21,7 @@ from loganalyze.inputs import rank_of
 from loganalyze.masking import masked_source
 from loganalyze.model import Account, Problem, RunLog, Source
 from loganalyze.parts import Parts, Pending, attached, renamed
+from loganalyze.same_run import joined
 from loganalyze.spill import Spiller
 from loganalyze.store import read_run
 
@@ -51,7 +52,7 @@ def ingest(
     todo = plan(arguments, named)
     read = [_read_group(one, progress or _silent, mapped or {}) for one in todo.groups]
     runs = [read_run(path) for path in todo.stored]
-    for pending in attached(read):
+    for pending in attached(joined(read)):
         runs.extend(_assembled(pending))
     unread = [source for pending in read for source in pending.missed]
     told = [run for run in runs if _says_something(run, arguments)]
