@@ -16,7 +16,12 @@ _RANK = re.compile(
     r"(?:^|[._-])(?:global_?)?(?:rank|r|proc|worker|node|default)[_-]?(\d+)(?=$|[._-])"
 )
 _STREAM = re.compile(r"(?:^|[._-])(?:stdout|stderr|out|err|log|console|output)(?=$|[._-])")
-_ROTATED = re.compile(r"(?<=[a-z])\.\d{1,3}(?=$|\.(?:gz|zst|xz|bz2)$)")
+_PACKED = r"(?=$|\.(?:gz|zst|xz|bz2)$)"
+#: `train.log.3`, and by date `train.log-20260101` or `train.log.2026-01-01_12`.
+_ROTATED = re.compile(
+    rf"(?<=[a-z])(?:\.(?P<number>\d{{1,3}})|[.-](?P<date>\d{{4}}-?\d\d-?\d\d(?:[-_T]?[\d-]{{2,9}})?))"
+    rf"{_PACKED}"
+)
 _SUFFIXES = (
     ".gz", ".zst", ".xz", ".bz2", ".out", ".err", ".log", ".txt", ".o", ".e", ".stdout", ".stderr",
 )  # fmt: skip
@@ -110,10 +115,28 @@ def stem(path: Path) -> str:
     return _STREAM.sub("", name) or name
 
 
-def part_order(path: Path) -> tuple[int, str]:
-    """Sorts rotated parts as they were written: `a.log.2`, `a.log.1`, `a.log`; then by name."""
+def part_order(path: Path) -> tuple[str, int, str]:
+    """Sorts rotated parts as they were written; then by name.
+
+    >>> sorted(map(Path, ["a.log", "a.log.1", "a.log.2"]), key=part_order)[0].name
+    'a.log.2'
+    >>> sorted(map(Path, ["a.log", "a.log-20260102", "a.log-20260101.gz"]), key=part_order)[0].name
+    'a.log-20260101.gz'
+    """
     match = _ROTATED.search(path.name)
-    return (-int(match[0][1:]) if match else 0, path.name)
+    date = match["date"] if match else None
+    number = match["number"] if match else None
+    return (date or "9", -int(number) if number else 0, path.name)
+
+
+def part_of(path: Path) -> str:
+    """Name of the log of which a file is a part, `a.log` for `a.log.1` and `a.log.2.gz`.
+
+    >>> part_of(Path("a.log.1")), part_of(Path("a.log.2.gz")), part_of(Path("a.log"))
+    ('a.log', 'a.log', 'a.log')
+    """
+    bare = _ROTATED.sub("", path.name)
+    return re.sub(r"\.(?:gz|zst|xz|bz2)$", "", bare)
 
 
 def rank_of(path: Path) -> int | None:

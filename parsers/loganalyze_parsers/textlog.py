@@ -93,11 +93,18 @@ class TextLog:
         self._open = 0  # bits of the readers that wait for more
 
     def batches(self, blocks: Iterator[Block]) -> Iterator[Batch]:
-        """One batch a block, and a last one for what was open at the end."""
+        """One batch a block, and a last one for what was open at the end.
+
+        May be called again for the next part of a rotated log, after turn_to().
+        """
         for prepared in _ahead(self._prepare, blocks):
             yield self._batch(prepared)
         taken = [reader.finish() for reader in self._readers]
         yield self._gather(taken, [], Account())
+
+    def turn_to(self, source: int) -> None:
+        """The next lines are of another input."""
+        self._source = source
 
     def _prepare(self, block: Block) -> _Prepared:
         """Bounds of the lines, and the lines that a dialect takes by the column."""
@@ -282,7 +289,12 @@ def parse_text(
     path: Path, source: int, dialects: Sequence[Dialect], ignore_rule: Callable[[str], str | None]
 ) -> Iterator[Batch]:
     """All batches of a text file; a broken compressed stream ends it with a Problem."""
-    log = TextLog(dialects, ignore_rule, source)
+    yield from parse_part(TextLog(dialects, ignore_rule, source), path, source)
+
+
+def parse_part(log: TextLog, path: Path, source: int) -> Iterator[Batch]:
+    """The same for one part of a rotated log, with what the log knows from the parts before."""
+    log.turn_to(source)
     blocks, told = _guarded_blocks(path)
     yield from log.batches(blocks)
     if told:
