@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import re
+import stat
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -87,6 +89,55 @@ def _files_below(folder: Path) -> list[Path]:
             hint="name the log itself; `loganalyze formats` lists what can be read",
         )
     return files[:_MAX_FILES]
+
+
+def passed_by(arguments: Sequence[str]) -> tuple[str, ...]:
+    """What stands in the folders given and is not read, with the reason: pipes, dead links.
+
+    A link to a folder that is elsewhere is not followed, so it is told as well.
+    """
+    told = []
+    for argument in arguments:
+        folder = Path(argument)
+        if argument == "-" or not _is_folder(folder):
+            continue
+        for path in sorted(folder.rglob("*")):
+            reason = "" if _hidden(path, folder) else _why_not(path, folder)
+            if reason:
+                told.append(f"{path}: not read: {reason}")
+    return tuple(told)
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def _why_not(path: Path, folder: Path) -> str:
+    """Why an entry of a folder is not read; empty for files, folders and links between them."""
+    try:
+        if path.is_symlink():
+            target = path.resolve()
+            inside = target == folder.resolve() or folder.resolve() in target.parents
+            if path.is_dir():
+                return "" if inside else "a link to a folder elsewhere; name it to have it read"
+        mode = path.stat().st_mode
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        where = "a link in a circle" if _in_circle(error) else "a link that leads nowhere"
+        return where if path.is_symlink() else f"it cannot be looked at ({error})"
+    kinds = (
+        (stat.S_ISFIFO, "a pipe; pipe it in: loganalyze diagnose - < it"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISCHR, "a device"),
+        (stat.S_ISBLK, "a device"),
+    )
+    return next((name for is_kind, name in kinds if is_kind(mode)), "")
+
+
+def _in_circle(error: Exception) -> bool:
+    return isinstance(error, RuntimeError) or getattr(error, "errno", None) == errno.ELOOP
 
 
 def _hidden(path: Path, folder: Path) -> bool:

@@ -44,6 +44,8 @@ def command(
         place = write_run(run, store)
         if not quiet:
             click.echo(_summary(run, place))
+    if not quiet:
+        options.tell_passed_by(paths)
     for source in made.unread:
         click.echo(f"{source.path}: nothing could be read from it", err=True)
     if told := limits_reached(made.runs):
