@@ -176,12 +176,14 @@ class TextLog:
         rules: list[str] = []
         read = False
         unknown = ""
+        rank: int | None = None  # a launcher puts its prefix before the first piece only
         for piece, start in _pieces(raw):
             text = piece[: 4 * MAX_PIECE_CHARS].decode("utf-8", "replace")[:MAX_PIECE_CHARS]
             ref = LineRef(
                 source=self._source, line=place[1], offset=place[0] + start, length=len(piece)
             )
-            line = self._clean_line(text, ref)
+            line = self._clean_line(text, ref, rank)
+            rank = line.rank
             found = self._offer(line, bits)
             if found:
                 taken.extend(found)
@@ -208,9 +210,11 @@ class TextLog:
         else:
             tally.ignored[rules[0]] += 1
 
-    def _clean_line(self, text: str, ref: LineRef) -> Line:
+    def _clean_line(self, text: str, ref: LineRef, before: int | None) -> Line:
+        """before: the rank of the piece before it on the same line."""
         peeled = peel(clean(text))
         rank = peeled.global_rank(self._ranks_per_node)
+        rank = before if rank is None else rank
         return Line(text=peeled.text, ref=ref, rank=rank, host=peeled.host, wall_s=peeled.wall_s)
 
     def _offer(self, line: Line, bits: int) -> list[Taken]:
