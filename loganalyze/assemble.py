@@ -18,6 +18,7 @@ from loganalyze.model import (
     Problem,
     RunLog,
     RunMeta,
+    Segment,
     Source,
 )
 from loganalyze.segments import cut_segments, narrow
@@ -81,7 +82,7 @@ def assemble(
     return RunLog(
         meta=meta,
         readings=readings,
-        events=_events_frame(ordered, readings),
+        events=_events_frame(ordered, readings, cut.segments),
         problems=tuple(found),
         sources=tuple(sources),
     )
@@ -202,12 +203,22 @@ def _interval(readings: pl.DataFrame, training: npt.NDArray[np.bool_]) -> int:
     return max(int(np.median(gaps)), 1) if len(gaps) else 1
 
 
-def _events_frame(events: Sequence[Event], readings: pl.DataFrame) -> pl.DataFrame:
+def _segment_at(step: int, cut: Sequence[Segment]) -> int:
+    """The last segment that came as far as a step; for events of an input without rows."""
+    return next((s.index for s in reversed(cut) if s.first <= step <= s.last), 0)
+
+
+def _events_frame(
+    events: Sequence[Event], readings: pl.DataFrame, cut: Sequence[Segment]
+) -> pl.DataFrame:
     """Events with the step and segment of the last row before them in the same input."""
     columns: dict[str, list[object]] = {name: [] for name in EVENT_COLUMNS}
     steps, segments = _rows_before(events, readings)
+    rowless = {event.ref.source for event in events} - set(readings["source"].unique())
     for event, step, segment in zip(events, steps, segments, strict=True):
         ref = event.ref
+        if ref.source in rowless and event.step is not None:
+            segment = _segment_at(event.step, cut)
         row = (
             event.kind, step if event.step is None else event.step, segment, event.rank,
             event.wall_s, ref.source, ref.line, ref.offset, ref.length, event.text,

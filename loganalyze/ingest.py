@@ -5,26 +5,28 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loganalyze_parsers import head_of, parser_for
-from loganalyze_parsers.api import Head, Parser
+from loganalyze_parsers.api import Parser
 from loganalyze_parsers.blocks import BLOCK_BYTES
 from loganalyze_parsers.tracker_join import join_columns
 
 from loganalyze.assemble import assemble
 from loganalyze.grouping import Group, plan
-from loganalyze.inputs import rank_of
+from loganalyze.inputs import part_of, rank_of
 from loganalyze.masking import masked_source
-from loganalyze.model import Account, Problem, RunLog, Source
+from loganalyze.model import Account, Batch, Problem, RunLog, Source
 from loganalyze.parts import Parts, Pending, attached, renamed
+from loganalyze.same_run import joined
 from loganalyze.spill import Spiller
 from loganalyze.store import read_run
 
 Progress = Callable[[int, str], None]
+Parse = Callable[[Path, int], Iterator[Batch]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ def ingest(
     todo = plan(arguments, named)
     read = [_read_group(one, progress or _silent, mapped or {}) for one in todo.groups]
     runs = [read_run(path) for path in todo.stored]
-    for pending in attached(read):
+    for pending in attached(joined(read)):
         runs.extend(_assembled(pending))
     unread = [source for pending in read for source in pending.missed]
     told = [run for run in runs if _says_something(run, arguments)]
@@ -80,16 +82,17 @@ def _silent(done: int, name: str) -> None:
 
 def _read_group(one: Group, progress: Progress, mapped: Mapping[str, str]) -> Pending:
     pending = Pending(group=one)
+    onward: dict[str, Parse] = {}
     for path in one.paths:
         parts = pending.by_run if not one.columns else {}
-        _keep(pending, _read_file(path, len(pending.sources), parts, progress))
+        _keep(pending, _read_file(path, len(pending.sources), parts, progress, onward))
         if one.columns:
             _collect(pending, parts)
     if one.columns:
         _join(pending)
     for path in one.texts:
         parts = {}
-        _keep(pending, _read_file(path, len(pending.sources), parts, progress))
+        _keep(pending, _read_file(path, len(pending.sources), parts, progress, {}))
         _add_text(pending, parts)
     for found in pending.by_run.values():
         found.frames = [renamed(frame, mapped) for frame in found.frames]
@@ -147,14 +150,22 @@ def _assemble(pending: Pending, label: str, parts: Parts, whole: Parts) -> RunLo
     )
 
 
-def _read_file(path: Path, index: int, by_run: dict[str, Parts], progress: Progress) -> Source:
-    """Read one input into the parts of its runs; a Source without parser if nobody can."""
+def _read_file(
+    path: Path, index: int, by_run: dict[str, Parts], progress: Progress, onward: dict[str, Parse]
+) -> Source:
+    """Read one input into the parts of its runs; a Source without parser if nobody can.
+
+    onward: of a rotated log the reader that read the parts before, by the log's name.
+    """
     try:
         head = head_of(path)
         parser = parser_for(head)
         with ThreadPoolExecutor(1) as pool:  # hashing leaves the interpreter free to parse
             digest = pool.submit(_sha256, path)
-            account = _parse(path, index, parser, by_run, progress) if parser else _no_lines(head)
+            account = Account()
+            if parser is not None:
+                parse = _onward(parser, path, onward)
+                account = _parse(path, index, parse, by_run, progress)
             sha256 = digest.result()
     except OSError as error:
         by_run.setdefault("", Parts()).problems.append(_unreadable(path, error))
@@ -166,15 +177,22 @@ def _unreadable(path: Path, error: OSError) -> Problem:
     return Problem(rule="unreadable", message=f"{path}: {error.strerror or error}")
 
 
+def _onward(parser: Parser, path: Path, begun: dict[str, Parse]) -> Parse:
+    """How to read a file: by a reader of its own, or the one that read the log's earlier parts."""
+    if parser.onward is None:
+        return parser.parse
+    return begun.setdefault(part_of(path), parser.onward())
+
+
 def _parse(
-    path: Path, index: int, parser: Parser, by_run: dict[str, Parts], progress: Progress
+    path: Path, index: int, parse: Parse, by_run: dict[str, Parts], progress: Progress
 ) -> Account:
     rank = rank_of(path)
     accounts: list[Account] = []
     first = len(by_run[""].frames) if "" in by_run else 0
     spiller: Spiller | None = None
     try:
-        for batch in parser.parse(path, index):
+        for batch in parse(path, index):
             by_run.setdefault(batch.run, Parts()).add(batch, rank)
             if "" in by_run:
                 spiller = spiller or Spiller(by_run[""].frames, first)
@@ -208,10 +226,6 @@ def total_of(accounts: Iterable[Account]) -> Account:
         unknown=unknown,
         unknown_samples=tuple(samples),
     )
-
-
-def _no_lines(head: Head) -> Account:
-    return Account()
 
 
 def _source(path: Path, sha256: str, size: int, parser: Parser | None, account: Account) -> Source:

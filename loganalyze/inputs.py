@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import re
+import stat
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -16,7 +18,12 @@ _RANK = re.compile(
     r"(?:^|[._-])(?:global_?)?(?:rank|r|proc|worker|node|default)[_-]?(\d+)(?=$|[._-])"
 )
 _STREAM = re.compile(r"(?:^|[._-])(?:stdout|stderr|out|err|log|console|output)(?=$|[._-])")
-_ROTATED = re.compile(r"(?<=[a-z])\.\d{1,3}(?=$|\.(?:gz|zst|xz|bz2)$)")
+_PACKED = r"(?=$|\.(?:gz|zst|xz|bz2)$)"
+#: `train.log.3`, and by date `train.log-20260101` or `train.log.2026-01-01_12`.
+_ROTATED = re.compile(
+    rf"(?<=[a-z])(?:\.(?P<number>\d{{1,3}})|[.-](?P<date>\d{{4}}-?\d\d-?\d\d(?:[-_T]?[\d-]{{2,9}})?))"
+    rf"{_PACKED}"
+)
 _SUFFIXES = (
     ".gz", ".zst", ".xz", ".bz2", ".out", ".err", ".log", ".txt", ".o", ".e", ".stdout", ".stderr",
 )  # fmt: skip
@@ -84,6 +91,55 @@ def _files_below(folder: Path) -> list[Path]:
     return files[:_MAX_FILES]
 
 
+def passed_by(arguments: Sequence[str]) -> tuple[str, ...]:
+    """What stands in the folders given and is not read, with the reason: pipes, dead links.
+
+    A link to a folder that is elsewhere is not followed, so it is told as well.
+    """
+    told = []
+    for argument in arguments:
+        folder = Path(argument)
+        if argument == "-" or not _is_folder(folder):
+            continue
+        for path in sorted(folder.rglob("*")):
+            reason = "" if _hidden(path, folder) else _why_not(path, folder)
+            if reason:
+                told.append(f"{path}: not read: {reason}")
+    return tuple(told)
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def _why_not(path: Path, folder: Path) -> str:
+    """Why an entry of a folder is not read; empty for files, folders and links between them."""
+    try:
+        if path.is_symlink():
+            target = path.resolve()
+            inside = target == folder.resolve() or folder.resolve() in target.parents
+            if path.is_dir():
+                return "" if inside else "a link to a folder elsewhere; name it to have it read"
+        mode = path.stat().st_mode
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        where = "a link in a circle" if _in_circle(error) else "a link that leads nowhere"
+        return where if path.is_symlink() else f"it cannot be looked at ({error})"
+    kinds = (
+        (stat.S_ISFIFO, "a pipe; pipe it in: loganalyze diagnose - < it"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISCHR, "a device"),
+        (stat.S_ISBLK, "a device"),
+    )
+    return next((name for is_kind, name in kinds if is_kind(mode)), "")
+
+
+def _in_circle(error: Exception) -> bool:
+    return isinstance(error, RuntimeError) or getattr(error, "errno", None) == errno.ELOOP
+
+
 def _hidden(path: Path, folder: Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
@@ -110,10 +166,28 @@ def stem(path: Path) -> str:
     return _STREAM.sub("", name) or name
 
 
-def part_order(path: Path) -> tuple[int, str]:
-    """Sorts rotated parts as they were written: `a.log.2`, `a.log.1`, `a.log`; then by name."""
+def part_order(path: Path) -> tuple[str, int, str]:
+    """Sorts rotated parts as they were written; then by name.
+
+    >>> sorted(map(Path, ["a.log", "a.log.1", "a.log.2"]), key=part_order)[0].name
+    'a.log.2'
+    >>> sorted(map(Path, ["a.log", "a.log-20260102", "a.log-20260101.gz"]), key=part_order)[0].name
+    'a.log-20260101.gz'
+    """
     match = _ROTATED.search(path.name)
-    return (-int(match[0][1:]) if match else 0, path.name)
+    date = match["date"] if match else None
+    number = match["number"] if match else None
+    return (date or "9", -int(number) if number else 0, path.name)
+
+
+def part_of(path: Path) -> str:
+    """Name of the log of which a file is a part, `a.log` for `a.log.1` and `a.log.2.gz`.
+
+    >>> part_of(Path("a.log.1")), part_of(Path("a.log.2.gz")), part_of(Path("a.log"))
+    ('a.log', 'a.log', 'a.log')
+    """
+    bare = _ROTATED.sub("", path.name)
+    return re.sub(r"\.(?:gz|zst|xz|bz2)$", "", bare)
 
 
 def rank_of(path: Path) -> int | None:

@@ -190,7 +190,9 @@ def _describe(
                 last=int(own.max()),
                 count=len(distinct(own)),
                 relation=relation,
-                superseded_steps=_superseded(relation, own, steps[labels == index - 1]),
+                superseded_steps=_superseded(
+                    relation, own, steps[labels == index - 1], loaded.get(index)
+                ),
                 reason=reason,
             )
         )
@@ -217,7 +219,17 @@ def _relation(
     return "resume", f"steps go back to {first}"
 
 
-def _superseded(relation: Relation, own: IntArray, before: IntArray) -> int:
-    if relation != "resume":
+def _superseded(relation: Relation, own: IntArray, before: IntArray, loaded: int | None) -> int:
+    """Steps of the segment before that this one ran again, to the step, not by logged rows.
+
+    They lie behind the checkpoint that was loaded: the one the log names, if it lies within a
+    logging interval before the first row; else the step one interval before that row.
+    """
+    if relation != "resume" or not len(before):
         return 0
-    return int(np.sum(distinct(before) >= own.min()))
+    first, gaps = int(own.min()), np.diff(distinct(own))
+    interval = int(np.median(gaps)) if len(gaps) else 1
+    start = first - interval
+    if loaded is not None and start <= loaded < first:
+        start = loaded
+    return max(0, int(before.max()) - max(start, 0))

@@ -194,7 +194,7 @@ def at_planned_end(context: CheckContext) -> CheckResult:
     told = context.config("train_iters", "max_steps", "total_steps", "num_train_steps")
     step = context.last
     epoch = context.track("epoch")
-    if told is not None and step is not None and told.isdigit() and int(told) > 0:
+    if told is not None and step is not None and told.isdecimal() and int(told) > 0:
         near = step >= 0.99 * int(told)
         return yes_or_no("at_planned_end", near, seen("share_of_plan", step / int(told), "share"))
     if epoch is not None and len(epoch):
@@ -207,7 +207,7 @@ def at_planned_end(context: CheckContext) -> CheckResult:
 def on_one_rank(context: CheckContext) -> CheckResult:
     """The failure was told by one rank only, in a log that names its ranks."""
     told = [str(f.statistics.get("ranks") or "") for f in context.findings]
-    ranks = {part for text in told for part in text.split(",") if part.strip().isdigit()}
+    ranks = {part for text in told for part in text.split(",") if part.strip().isdecimal()}
     if not ranks:
         return missing("on_one_rank", "rank_logs")
     named = context.run.readings["rank"].drop_nulls().n_unique() if len(

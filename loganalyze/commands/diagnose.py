@@ -64,6 +64,8 @@ def command(
         report = _report(paths, judging, not (quiet or no_progress))
         written = _write(report, output, language, force)
         _print(report, format_, language, written)
+    if not quiet:
+        options.tell_passed_by(paths)
     return _exit_code(report, fail_on)
 
 

@@ -44,6 +44,8 @@ def command(
         place = write_run(run, store)
         if not quiet:
             click.echo(_summary(run, place))
+    if not quiet:
+        options.tell_passed_by(paths)
     for source in made.unread:
         click.echo(f"{source.path}: nothing could be read from it", err=True)
     if told := limits_reached(made.runs):
@@ -66,14 +68,29 @@ def _summary(run: RunLog, place: Path) -> str:
             f"  segment {segment.index}: steps {segment.first}-{segment.last}, "
             f"{segment.relation}{again} ({segment.reason})"
         )
+        lines.extend(_compared(run, segment.index))
     lines.extend(_account(source) for source in run.sources)
     lines.extend(f"  note: {problem.message}" for problem in run.problems)
     return "\n".join(lines)
 
 
+def _compared(run: RunLog, segment: int) -> list[str]:
+    """What steps that were run twice gave the second time."""
+    from loganalyze.reruns import rerun
+
+    again = rerun(run, segment) if run.meta.segments[segment].relation == "resume" else None
+    if again is None:
+        return []
+    told = f"    {again.common} logged steps run twice: {again.metric} the same at {again.equal}"
+    if again.equal < again.common:
+        told += f", furthest apart at step {again.step}: {again.before:.6g}, then {again.after:.6g}"
+    return [told]
+
+
 def _account(source: Source) -> str:
     account = source.account
+    share = account.unknown / account.lines if account.lines else 0.0
     return (
         f"  {source.path}: {account.lines} lines = {account.read} read + "
-        f"{account.ignored_total} ignored + {account.unknown} unknown"
+        f"{account.ignored_total} ignored + {account.unknown} unknown ({share:.1%} unknown)"
     )

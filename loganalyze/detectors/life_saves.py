@@ -19,6 +19,8 @@ from loganalyze.detectors.life_events import (
 )
 from loganalyze.detectors.speed_series import paces
 from loganalyze.model import Evidence, Finding, LineRef, Segment, Severity
+from loganalyze.reruns import Rerun, rerun
+from loganalyze.tracks import row_ref
 
 _SAVE = ("checkpoint_save_begin", "checkpoint_save_end")
 
@@ -132,6 +134,7 @@ def _restarts(context: Context) -> list[Finding]:
 
 
 def _restart(context: Context, before: Segment, segment: Segment) -> Finding:
+    again = rerun(context.run, segment.index)
     made = finding(
         "restart",
         "info",
@@ -143,10 +146,33 @@ def _restart(context: Context, before: Segment, segment: Segment) -> Finding:
             "resumed_at": segment.first,
             "superseded_steps": segment.superseded_steps,
             "reason": segment.reason,
+            **_compared(again),
         },
-        evidence=_edge(context, before, segment),
+        evidence=(*_edge(context, before, segment), *_both_times(context, again)),
     )
     return replace(made, segment=segment.index)
+
+
+def _compared(again: Rerun | None) -> dict[str, int | str]:
+    """What the rows of the steps that were run twice say of each other."""
+    if again is None:
+        return {}
+    return {
+        "rerun_metric": again.metric, "rerun_rows": again.common, "rerun_equal": again.equal,
+    }  # fmt: skip
+
+
+def _both_times(context: Context, again: Rerun | None) -> tuple[Evidence, ...]:
+    """The step run twice at which both times differ most; nothing where all are equal."""
+    if again is None or again.equal == again.common:
+        return ()
+    return tuple(
+        Evidence(label=label, step=again.step, value=value, ref=row_ref(context.run, row))
+        for label, value, row in (
+            ("life_run_first", again.before, again.row_before),
+            ("life_run_again", again.after, again.row_after),
+        )
+    )
 
 
 def _edge(context: Context, before: Segment, segment: Segment) -> tuple[Evidence, ...]:

@@ -120,13 +120,21 @@ def _steady(context: Context, values: FloatArray, growth: Growth) -> bool:
 
 
 def _short(context: Context, track: Track, at: IntArray) -> Growth | None:
-    """Few records: only a straight line that rises at every record, and by a lot."""
-    if len(at) < context.value("memory_leak.few_records"):
+    """Few records: only a straight line that rises at every record, and by a lot.
+
+    It may begin up to half way: what stands before it was the time before the leak.
+    """
+    least = int(context.value("memory_leak.few_records"))
+    if len(at) < least:
         return None
-    values, x = track.values[at], track.steps[at].astype(np.float64)
-    if not np.all(np.diff(values) > 0) or len(np.unique(x)) < len(x):
+    level = np.flatnonzero(np.diff(track.values[at]) <= 0)
+    body = at[int(level[-1]) + 1 :] if len(level) else at
+    if len(body) < max(least, len(at) // 2):
+        return None
+    values, x = track.values[body], track.steps[body].astype(np.float64)
+    if len(np.unique(x)) < len(x):
         return None
     straight = float(np.corrcoef(x, values)[0, 1] ** 2)
-    growth = _fit(track, at)
+    growth = _fit(track, body)
     enough = growth.share >= context.value("memory_leak.few_share")
     return growth if enough and straight >= context.value("memory_leak.few_r2") else None

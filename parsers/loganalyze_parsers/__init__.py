@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from loganalyze.model import Batch
@@ -46,7 +47,7 @@ from loganalyze_parsers import (
 from loganalyze_parsers.api import Dialect, Head, Parser
 from loganalyze_parsers.blocks import open_bytes
 from loganalyze_parsers.noise import ignore_rule
-from loganalyze_parsers.textlog import TextLog, parse_text
+from loganalyze_parsers.textlog import TextLog, parse_part, parse_text
 
 #: Lines are offered in this order; the first dialect that takes numbers from a line owns them.
 DIALECTS: tuple[Dialect, ...] = (
@@ -78,6 +79,10 @@ def text_log(source: int) -> TextLog:
     return TextLog(DIALECTS, ignore_rule, source)
 
 
+def _text_onward() -> Callable[[Path, int], Iterator[Batch]]:
+    return partial(parse_part, TextLog(DIALECTS, ignore_rule, 0))
+
+
 def _sniff_text(head: Head) -> float:
     """Anything that is mostly printable is worth a look; binary bytes are not."""
     if not head.data:
@@ -86,7 +91,7 @@ def _sniff_text(head: Head) -> float:
     return 0.1 if odd <= len(head.data) // 200 else 0.0
 
 
-TEXT = Parser(name="text", sniff=_sniff_text, parse=_parse_text)
+TEXT = Parser(name="text", sniff=_sniff_text, parse=_parse_text, onward=_text_onward)
 
 #: The parser that is surest of an input reads it; ties go to the first.
 PARSERS: tuple[Parser, ...] = (

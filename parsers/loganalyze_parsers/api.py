@@ -34,11 +34,14 @@ class Parser:
     sniff: 0.0 (not mine) to 1.0 (certainly mine); the highest wins, ties by order of the list.
     parse: yields batches; `source` is the index that goes into every LineRef. It never raises on
     bad content: what it cannot read becomes a Problem or an unknown line.
+    onward: optional, makes a parse that is called once for each part of a rotated log and
+    remembers what the parts before said (rows counted, the last step).
     """
 
     name: str
     sniff: Callable[[Head], float]
     parse: Callable[[Path, int], Iterator[Batch]]
+    onward: Callable[[], Callable[[Path, int], Iterator[Batch]]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,11 +76,24 @@ class HuggingFaceReader:
 
     def feed(self, line: Line) -> Taken | None:
         """Readings, events, or None for a line of another make."""
+        if self._wrapped.open and "%|" in line.text:
+            line = self._between(line)
+            if not line.text:
+                return Taken(ignored="progress bar")
         lines = self._wrapped.push(line)
         if not lines:
             return Taken(ignored="row of a wrapped record")
         taken = [found for one in lines if (found := self._whole(one)) is not None]
         return merged(taken) if taken else None
+
+    def _between(self, line: Line) -> Line:
+        """The line without the bars that were drawn into the middle of an open row."""
+        bars = tqdm_bar.find_bars(line.text)
+        text = line.text
+        for bar in reversed(bars):
+            self._clock.note_bar(bar)
+            text = text[: bar.start] + text[bar.end :]
+        return replace(line, text=text.strip())
 
     def _whole(self, line: Line) -> Taken | None:
         text = line.text

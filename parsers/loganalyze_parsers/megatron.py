@@ -87,7 +87,8 @@ class MegatronReader:
     def _join(self, line: Line, taken: Taken) -> bool:
         """Whether the line was the next row of the open record; else that record is closed."""
         assert self._record is not None
-        if self._rows < _MAX_ROWS and continues(line) and line.rank == self._record.rank:
+        same = (line.rank, line.ref.source) == (self._record.rank, self._record.ref.source)
+        if same and self._rows < _MAX_ROWS and continues(line):
             self._record = self._record.extended(line)
             self._rows += 1
             if is_complete(self._record):

@@ -129,11 +129,13 @@ def loss_left_out(values: dict[str, float], interval: int | None) -> bool:
     """Whether a line without a loss means NaN (Megatron prints a loss only if it is >= 0).
 
     Not where the line breaks off before the place of the loss, and not where every step of the
-    interval was skipped: then there was no loss to print.
+    interval was skipped: then there was no loss to print. A gradient norm of NaN is enough: it
+    comes from a loss that is NaN.
     """
     if "loss" in values or not BEHIND_LOSS & values.keys():
         return False
-    if not _BEFORE_LOSS & values.keys():
+    nan_gradient = math.isnan(values.get("grad_norm", 0.0))
+    if not nan_gradient and not _BEFORE_LOSS & values.keys():
         return False
     skipped = values.get("skipped_steps", 0.0)
     if skipped <= 0:

@@ -93,7 +93,10 @@ class TextLog:
         self._open = 0  # bits of the readers that wait for more
 
     def batches(self, blocks: Iterator[Block]) -> Iterator[Batch]:
-        """One batch a block, and a last one for what was open at the end."""
+        """One batch a block, and a last one for what was open at the end.
+
+        May be called again for the next part of a rotated log, after turn_to().
+        """
         for prepared in _ahead(self._prepare, blocks):
             yield self._batch(prepared)
         yield self.finish()
@@ -105,6 +108,10 @@ class TextLog:
     def finish(self) -> Batch:
         """What was still open at the end of the input."""
         return self._gather([reader.finish() for reader in self._readers], [], Account())
+
+    def turn_to(self, source: int) -> None:
+        """The next lines are of another input."""
+        self._source = source
 
     def _prepare(self, block: Block) -> _Prepared:
         """Bounds of the lines, and the lines that a dialect takes by the column."""
@@ -176,12 +183,14 @@ class TextLog:
         rules: list[str] = []
         read = False
         unknown = ""
+        rank: int | None = None  # a launcher puts its prefix before the first piece only
         for piece, start in _pieces(raw):
             text = piece[: 4 * MAX_PIECE_CHARS].decode("utf-8", "replace")[:MAX_PIECE_CHARS]
             ref = LineRef(
                 source=self._source, line=place[1], offset=place[0] + start, length=len(piece)
             )
-            line = self._clean_line(text, ref)
+            line = self._clean_line(text, ref, rank)
+            rank = line.rank
             found = self._offer(line, bits)
             if found:
                 taken.extend(found)
@@ -208,9 +217,11 @@ class TextLog:
         else:
             tally.ignored[rules[0]] += 1
 
-    def _clean_line(self, text: str, ref: LineRef) -> Line:
+    def _clean_line(self, text: str, ref: LineRef, before: int | None) -> Line:
+        """before: the rank of the piece before it on the same line."""
         peeled = peel(clean(text))
         rank = peeled.global_rank(self._ranks_per_node)
+        rank = before if rank is None else rank
         return Line(text=peeled.text, ref=ref, rank=rank, host=peeled.host, wall_s=peeled.wall_s)
 
     def _offer(self, line: Line, bits: int) -> list[Taken]:
@@ -289,7 +300,12 @@ def parse_text(
     path: Path, source: int, dialects: Sequence[Dialect], ignore_rule: Callable[[str], str | None]
 ) -> Iterator[Batch]:
     """All batches of a text file; a broken compressed stream ends it with a Problem."""
-    log = TextLog(dialects, ignore_rule, source)
+    yield from parse_part(TextLog(dialects, ignore_rule, source), path, source)
+
+
+def parse_part(log: TextLog, path: Path, source: int) -> Iterator[Batch]:
+    """The same for one part of a rotated log, with what the log knows from the parts before."""
+    log.turn_to(source)
     blocks, told = _guarded_blocks(path)
     yield from log.batches(blocks)
     if told:

@@ -42,7 +42,8 @@ class Wrapped:
         held = self._held
         if held is None:
             return self._hold(line)
-        if line.rank == held.rank and self._lines < self._most and self._continues(line):
+        same = (line.rank, line.ref.source) == (held.rank, held.ref.source)
+        if same and self._lines < self._most and self._continues(line):
             joined = join(held, line)
             self._held = joined
             self._lines += 1

@@ -102,6 +102,16 @@ def test_few_records_need_a_straight_line() -> None:
     assert _leaks(GB * np.array([0.18, 0.3, 0.31, 0.33, 0.34, 0.345, 0.35])) == []
 
 
+def test_few_records_may_begin_level() -> None:
+    """Of twenty records the last sixteen rise in a line: a leak that began after the fourth; of
+    eight the last four alone are too few to tell."""
+    level, line = np.full(4, 60.0), 60 + 4.5 * np.arange(1, 17)
+    (found,) = _leaks(GB * np.concatenate([level, line]))
+    assert found.step_first is not None
+    assert 3 <= found.step_first <= 6
+    assert _leaks(GB * np.concatenate([level, line[:4]])) == []
+
+
 def test_host_memory_growth_is_a_note_until_it_is_large() -> None:
     """10 % growth of the host's memory is a note, 60 % a warning."""
     for share, severity in ((0.1, "info"), (0.6, "warning")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,23 @@ def test_rotated_parts_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert [Path(source.path).name for source in run.sources] == [
         "train.log.2", "train.log.1", "train.log",
     ]  # fmt: skip
+
+
+def test_rows_are_counted_on_over_rotated_parts(tmp_path: Path) -> None:
+    """Rows that do not say their step are counted over all parts of a log, packed ones too."""
+    rows = [f"{{'loss': {5 - n / 50:.2f}, 'epoch': {n / 100:.2f}}}\n" for n in range(1, 31)]
+    with gzip.open(tmp_path / "train.log.2.gz", "wt") as file:
+        file.writelines(rows[:10])
+    (tmp_path / "train.log.1").write_text("".join(rows[10:20]))
+    (tmp_path / "train.log").write_text("".join(rows[20:]))
+    (run,) = ingest([str(tmp_path)]).runs
+    assert run.readings["step"].to_list() == list(range(1, 31))
+    assert [(s.account.lines, s.account.read) for s in run.sources] == [(10, 10)] * 3
+
+
+def test_parts_rotated_by_date(tmp_path: Path) -> None:
+    """Parts that carry their date are read from the oldest to the one still written."""
+    for name, first in (("a.log-20260131", 1), ("a.log-20260201", 6), ("a.log", 11)):
+        write(tmp_path, name, first)
+    (run,) = ingest([str(tmp_path)]).runs
+    assert run.readings["step"].to_list() == list(range(1, 16))

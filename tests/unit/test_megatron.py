@@ -80,6 +80,21 @@ def test_truncated_tail_drops_only_the_cut_number(tmp_path: Path) -> None:
     assert column(run, "grad_norm") == [1.25, None]
 
 
+def test_nan_gradient_alone_tells_a_nan_loss(tmp_path: Path) -> None:
+    """A line of nothing but `grad norm: nan` has a NaN loss, unless all its steps were skipped."""
+    skipped = " grad norm: nan | number of skipped iterations: 1 |"
+    text = (
+        megatron_line(5, lm_loss="4.5", grad_norm="1.2") + "\n"
+        + megatron_line(6, grad_norm="nan") + "\n"
+        + megatron_line(7).rstrip() + skipped + "\n"
+    )  # fmt: skip
+    first, second, third = column(run_of(text, tmp_path), "loss")
+    assert first == 4.5
+    assert second is not None
+    assert math.isnan(second)
+    assert third is None
+
+
 def test_vanished_loss_is_nan(tmp_path: Path) -> None:
     """A loss that vanishes from a line that was not skipped is read as NaN."""
     fields = {"learning_rate": "1.0E-4", "loss_scale": "1.0", "grad_norm": "nan"}

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from loganalyze_parsers import blocks, unpack
 from textlogs import megatron_line
 
 from loganalyze import inputs
+from loganalyze.cli import cli
 from loganalyze.errors import UsageError
 from loganalyze.ingest import ingest
 from loganalyze.pipeline import limits_reached
@@ -112,3 +114,18 @@ def test_damage_inside_is_an_os_error(tmp_path: Path) -> None:
     path.write_bytes(bytes(data))
     with blocks.open_bytes(path) as stream, pytest.raises(OSError, match=r"."):
         stream.read()
+
+
+def test_what_is_passed_by_is_told(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Every pipe, dead or circular link, and link to a folder elsewhere is named with its reason;
+    files, and links inside the folder, are not."""
+    (folder / "away").symlink_to(tmp_path_factory.mktemp("away"), target_is_directory=True)
+    told = inputs.passed_by([str(folder)])
+    reasons = {Path(path).name: reason for path, reason in (t.split(": not read: ") for t in told)}
+    assert set(reasons) == {"pipe.log", "circle.log", "nowhere.log", "away"}
+    assert reasons["circle.log"] == "a link in a circle"
+    assert "nowhere" in reasons["nowhere.log"]
+    assert "a pipe" in reasons["pipe.log"]
+    arguments = ["ingest", str(folder), "--store", str(folder / "runs")]
+    outcome = CliRunner().invoke(cli, arguments, standalone_mode=False)
+    assert "pipe.log: not read: a pipe" in outcome.stderr

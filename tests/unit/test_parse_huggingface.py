@@ -320,3 +320,22 @@ def test_rows_that_logger_and_console_print(tmp_path: Path) -> None:
     after = run_of(ROW + "\n" + logger + twin.format(1.25) + alone, tmp_path, "after.log")
     assert column(after, "loss") == [1.25, None, 1.75]
     assert column(after, "step") == [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "torn",
+    [
+        "{'loss': 1.2\r345, 'grad_norm': 0.5, 'learning_rate': 1e-05, 'epoch': 0.1}",
+        "{'loss': '1.2\r345', 'grad_norm': '0.5', 'learning_rate': '1e-05', 'epoch': '0.1'}",
+        "[rank0]: {'loss': 1.2\r345, 'grad_norm': 0.5, 'learning_rate': 1e-05, 'epoch': 0.1}",
+        "{'loss': 1.2\r 1%|# | 1/90 [00:05<01:40,  1.0it/s]345, 'grad_norm': 0.5, "
+        "'learning_rate': 1e-05, 'epoch': 0.1}",
+        "{'loss': 1.2345, 'grad_norm': 0.5, 'learning_rate': 1e-0\r 1%|# | 1/90 [00:05<01:40, "
+        " 1.0it/s]\r 1%|# | 1/90 [00:05<01:40,  1.0it/s]5, 'epoch': 0.1}",
+    ],
+)
+def test_row_torn_by_a_carriage_return(torn: str, tmp_path: Path) -> None:
+    """A redraw inside a number (bars drawn between its halves too) changes no digit of the row."""
+    (row,) = run_of(torn + "\n", tmp_path).readings.iter_rows(named=True)
+    wanted = {"step": 1, "loss": 1.2345, "grad_norm": 0.5, "lr": 1e-5, "epoch": 0.1}
+    assert {name: row[name] for name in wanted} == wanted

@@ -22,9 +22,10 @@ ROOTS = {
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("model", "errors"),
     ("config", "masking", "series", "tracks", "store", "spill", "segments", "assemble", "inputs",
-     "knowledge"),
+     "knowledge", "reruns", "frames_join"),
     ("loganalyze_parsers", "detectors", "checks", "profile"),
-    ("ingest", "diagnose", "incidents", "pipeline", "explain", "grouping", "parts"),
+    ("ingest", "diagnose", "incidents", "pipeline", "explain", "grouping", "parts",
+     "same_run"),
     ("report", "replay", "compare", "verify", "demo"),
     ("watch",),
     ("cli", "commands", "__main__"),

@@ -1,0 +1,79 @@
+"""Steps that were run twice: a metric before a restart beside the same step after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from loganalyze.model import RunLog
+
+_METRICS = ("loss", "grad_norm", "reward")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rerun:
+    """A metric at the steps that a segment ran again.
+
+    common: steps with a number on both sides. equal: of these, how many are the same to the last
+    digit printed. step, before, after: where the two differ most; row_before, row_after: rows of
+    the readings.
+    """
+
+    metric: str
+    common: int
+    equal: int
+    step: int
+    before: float
+    after: float
+    row_before: int
+    row_after: int
+
+    @property
+    def largest(self) -> float:
+        """The largest difference, after - before."""
+        return self.after - self.before
+
+
+def rerun(run: RunLog, segment: int) -> Rerun | None:
+    """What a resumed segment gives at steps that an earlier one had logged; None if at no step.
+
+    The first metric of loss, gradient norm and reward that both sides have is compared; of several
+    earlier attempts the last one counts. NaN on both sides is equal, on one side the largest
+    difference.
+    """
+    for metric in _METRICS:
+        if metric in run.readings.columns:
+            found = _compared(run, metric, segment)
+            if found is not None:
+                return found
+    return None
+
+
+def _compared(run: RunLog, metric: str, segment: int) -> Rerun | None:
+    rows = (
+        run.readings.select("step", "segment", "rank", value=pl.col(metric))
+        .with_row_index("row")
+        .filter(pl.col("value").is_not_null() & pl.col("step").is_not_null())
+    )
+    own = rows.filter(pl.col("segment") == segment).unique(["step", "rank"], keep="last")
+    earlier = rows.filter(pl.col("segment") < segment).sort("segment", "row")
+    earlier = earlier.unique(["step", "rank"], keep="last", maintain_order=True)
+    both = earlier.join(own, on=["step", "rank"], suffix="_after", nulls_equal=True)
+    if not len(both):
+        return None
+    away = pl.col("value_after") - pl.col("value")
+    unequal = pl.col("value").is_nan() != pl.col("value_after").is_nan()
+    gap = pl.when(unequal).then(float("inf")).otherwise(away.abs().fill_nan(0.0))
+    both = both.with_columns(gap=gap).sort("gap", "step", descending=[True, False])
+    worst = both.row(0, named=True)
+    return Rerun(
+        metric=metric,
+        common=len(both),
+        equal=int((both["gap"] == 0.0).sum()),
+        step=worst["step"],
+        before=worst["value"],
+        after=worst["value_after"],
+        row_before=worst["row"],
+        row_after=worst["row_after"],
+    )

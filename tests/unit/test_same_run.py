@@ -1,0 +1,136 @@
+"""Inputs of different makes that tell one curve are one run; steps run twice are compared."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+from textlogs import megatron_line, run_of
+
+from loganalyze.ingest import ingest
+from loganalyze.model import RunLog
+from loganalyze.reruns import rerun
+
+Row = dict[str, float]
+
+
+def rows(first: int, end: int, seed: int) -> list[Row]:
+    """Trainer rows of every tenth step, as its console and its state both have them."""
+    noise = random.Random(seed)
+    return [
+        {
+            "loss": round(4 - n / 40 + 0.05 * noise.random(), 4),
+            "grad_norm": round(noise.random() + 0.5, 6),
+            "learning_rate": 5e-5 * (1 - n / 81),
+            "epoch": round(n / 80, 2),
+        }
+        for n in range(first, end)
+    ]
+
+
+def state(path: Path, history: list[Row], first: int = 1) -> None:
+    """A trainer_state.json with these rows, ten steps apart."""
+    entries = [{**row, "step": 10 * n} for n, row in enumerate(history, first)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"epoch": 1.0, "log_history": entries, "max_steps": 800}, indent=1))
+
+
+def console(path: Path, history: list[Row], *, quoted: bool = False) -> None:
+    """The same rows as printed; quoted: as transformers 5 does, to 4 digits."""
+    made = [{k: f"{v:.4g}" for k, v in row.items()} if quoted else row for row in history]
+    path.write_text("".join(f"{row}\n" for row in made))
+
+
+def the_run(folder: Path) -> RunLog:
+    """The only run of a folder."""
+    made = ingest([str(folder)])
+    assert len(made.runs) == 1, [run.meta.grouping for run in made.runs]
+    return made.runs[0]
+
+
+def test_console_beside_its_state_is_one_run(tmp_path: Path) -> None:
+    """Every number once, at the state's steps, with the console's crash among the events."""
+    for quoted in (False, True):
+        folder = tmp_path / str(quoted)
+        history = rows(1, 41, seed=1)
+        state(folder / "trainer_state.json", history)
+        console(folder / "train.log", history, quoted=quoted)
+        with (folder / "train.log").open("a") as file:
+            file.write("RuntimeError: CUDA error: an illegal memory access was encountered\n")
+        run = the_run(folder)
+        assert run.readings["step"].to_list() == list(range(10, 410, 10))
+        assert run.readings["loss"].to_list() == [row["loss"] for row in history]
+        assert run.events.filter(kind="exception")["step"].to_list() == [400]
+        assert "tells the same losses (40 of 40 records)" in run.meta.grouping
+
+
+def test_console_goes_on_behind_the_last_state(tmp_path: Path) -> None:
+    """Rows after the last saved state keep their place: the pace of the rows before is known."""
+    history = rows(1, 41, seed=1)
+    state(tmp_path / "trainer_state.json", history[:30])
+    console(tmp_path / "train.log", history)
+    run = the_run(tmp_path)
+    assert run.readings["step"].to_list() == list(range(10, 410, 10))
+    assert run.readings["loss"].to_list() == [row["loss"] for row in history]
+
+
+def test_states_of_checkpoints_and_results_belong_to_their_run(tmp_path: Path) -> None:
+    """An output folder with checkpoints and result files is one run."""
+    history = rows(1, 41, seed=1)
+    for folder, count in (("", 40), ("checkpoint-200", 20), ("checkpoint-400", 40)):
+        state(tmp_path / folder / "trainer_state.json", history[:count])
+    (tmp_path / "all_results.json").write_text('{"train_runtime": 42.0, "train_loss": 3.0}')
+    run = the_run(tmp_path)
+    assert run.readings["loss"].to_list() == [row["loss"] for row in history]
+    assert len(run.sources) == 4
+
+
+def test_attempt_before_a_resume_is_a_branch(tmp_path: Path) -> None:
+    """Rows that only the crashed attempt's console has stand as superseded steps."""
+    first, second = rows(1, 40, seed=1), rows(31, 81, seed=2)
+    state(tmp_path / "trainer_state.json", first[:30] + second)
+    console(tmp_path / "slurm-1.out", first)
+    console(tmp_path / "slurm-2.out", second)
+    run = the_run(tmp_path)
+    told = [(s.relation, s.first, s.last, s.superseded_steps) for s in run.meta.segments]
+    assert told == [("start", 10, 390, 0), ("resume", 310, 800, 90)]
+
+
+def test_other_runs_stay_apart(tmp_path: Path) -> None:
+    """Two runs of other noise are two runs, whatever their steps and makes."""
+    state(tmp_path / "trainer_state.json", rows(1, 41, seed=1))
+    console(tmp_path / "train.log", rows(1, 41, seed=2))
+    assert len(ingest([str(tmp_path)]).runs) == 2
+
+
+def test_two_consoles_stay_two_runs(tmp_path: Path) -> None:
+    """Inputs of the same make are never joined by their numbers: a run may have been repeated."""
+    for name in ("monday.log", "tuesday.log"):
+        console(tmp_path / name, rows(1, 41, seed=1))
+    assert len(ingest([str(tmp_path)]).runs) == 2
+
+
+def test_steps_run_twice_are_compared(tmp_path: Path) -> None:
+    """Equal rows are counted, and the step at which both times differ most is named."""
+    lines = [megatron_line(n, lm_loss=f"{9 - n / 100:.4f}") for n in range(1, 51)]
+    lines.append("loading checkpoint from /ckpt at iteration 30")
+    again = {44: "8.9000", 47: "nan"}
+    lines += [megatron_line(n, lm_loss=again.get(n, f"{9 - n / 100:.4f}")) for n in range(31, 71)]
+    run = run_of("\n".join(lines) + "\n", tmp_path)
+    found = rerun(run, 1)
+    assert found is not None
+    assert (found.metric, found.common, found.equal, found.step) == ("loss", 20, 18, 47)
+    assert found.before == 8.53
+
+
+def test_lost_work_is_counted_to_the_step(tmp_path: Path) -> None:
+    """With a row every ten steps the steps run again are those behind the checkpoint, not rows."""
+
+    def part(first: int, end: int) -> list[str]:
+        return [megatron_line(n, lm_loss=f"{9 - n / 1000:.4f}") for n in range(first, end, 10)]
+
+    for load, lost in (("at iteration 305", 185), ("", 190)):
+        text = [*part(10, 500), f"loading checkpoint from /ckpt {load}", *part(310, 700)]
+        run = run_of("\n".join(text) + "\n", tmp_path)
+        assert run.meta.segments[1].superseded_steps == lost
