@@ -1,4 +1,4 @@
-"""Checks on the gradient norm and on the number format it is computed in."""
+"""Checks on the gradient norm: what it did before, how long, and what clips it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ from loganalyze.checks.base import (
     CheckContext,
     at_point,
     at_step,
-    event_evidence,
     median,
     missing,
     number,
     result,
-    rows_of,
     seen,
-    truth,
     yes_or_no,
 )
 from loganalyze.model import CheckResult
@@ -62,7 +59,9 @@ def _onset(context: CheckContext, track: Track, start: int) -> int | None:
     earlier = earlier[np.isfinite(earlier)]
     if len(earlier) < 5:
         return None
-    hits = np.flatnonzero(track.values[recent] > context.value("norm_rise") * median(earlier))
+    # Small models' norms leap by themselves: what led stands above all that was usual as well.
+    limit = max(context.value("norm_rise") * median(earlier), 1.2 * float(earlier.max()))
+    hits = np.flatnonzero(track.values[recent] > limit)
     return int(track.steps[recent][hits[0]]) if len(hits) else None
 
 
@@ -224,106 +223,12 @@ def clip_below_norm(context: CheckContext) -> CheckResult:
     return yes_or_no("clip_below_norm", 0 < limit < usual, evidence)
 
 
-def is_fp16(context: CheckContext) -> CheckResult:
-    """The run computes in float16 (a loss scale above 1, or the configuration says so)."""
-    said = truth(context.config("fp16", "fp16_enabled"))
-    scale = context.track("loss_scale")
-    if said is None and scale is None and not len(context.events("overflow")):
-        return missing("is_fp16", "setting_precision")
-    scaled = scale is not None and bool((scale.values > 1).any())
-    scaled |= len(context.events("overflow")) > 0
-    text = "fp16" if said or scaled else "not fp16"
-    return yes_or_no("is_fp16", bool(said) or scaled, seen("precision", text))
-
-
-def is_bf16(context: CheckContext) -> CheckResult:
-    """The run computes in bfloat16: its range is float32's, so overflow is no likely cause."""
-    said = truth(context.config("bf16", "use_bf16", "bf16_enabled", "bfloat16_enabled"))
-    scale = context.track("loss_scale")
-    if scale is not None and bool((scale.values > 1).any()):
-        return yes_or_no("is_bf16", False, seen("precision", "fp16"))
-    if said is None:
-        return missing("is_bf16", "setting_precision")
-    return yes_or_no("is_bf16", said, seen("precision", "bf16" if said else "not bf16"))
-
-
-def scale_halves(context: CheckContext) -> CheckResult:
-    """The loss scale fell at the incident: float16 overflowed."""
-    rows = rows_of(context.events("overflow", margin=20), 1)
-    if rows:
-        return yes_or_no("scale_halves", True, event_evidence("overflow_line", rows[0]))
-    track = context.track("loss_scale")
-    if track is None or context.first is None:
-        return missing("scale_halves", "loss_scale")
-    at = np.flatnonzero(np.abs(track.steps - context.first) <= 10 * track.interval)
-    falls = [i for i in at[1:] if track.values[i] <= track.values[i - 1] / 2]
-    if not falls:
-        place = at_step(context, "loss_scale", context.first, "scale")
-        return yes_or_no("scale_halves", False, place)
-    return yes_or_no("scale_halves", True, at_point(context, track, int(falls[0]), "scale"))
-
-
-def scale_falls_first(context: CheckContext) -> CheckResult:
-    """The loss scale fell before the gradient norm or the loss moved."""
-    track, start = context.track("loss_scale"), context.first
-    moved = [
-        f.step_first for f in context.of_kind("grad_explosion", *_LOSSES)
-        if f.step_first is not None
-    ]  # fmt: skip
-    if track is None or start is None:
-        return missing("scale_falls_first", "loss_scale")
-    if not moved:
-        return yes_or_no("scale_falls_first", False)
-    window = (track.steps < min(moved)) & (track.steps >= min(moved) - 50 * track.interval)
-    if int(track.steps[0]) <= 10 * track.interval:  # the search for the scale at the start
-        window &= track.steps > track.steps[0] + 50 * track.interval
-    at = np.flatnonzero(window)
-    falls = [i for i in at[1:] if track.values[i] <= track.values[i - 1] / 2]
-    if not falls:
-        return yes_or_no("scale_falls_first", False)
-    return yes_or_no("scale_falls_first", True, at_point(context, track, int(falls[0]), "scale"))
-
-
-def scale_at_floor(context: CheckContext) -> CheckResult:
-    """The loss scale reached its floor (1 or less), or steps overflow one after the other."""
-    values = context.all_of("loss_scale")
-    overflows = context.events("overflow")
-    if not len(values) and not len(overflows):
-        return missing("scale_at_floor", "loss_scale")
-    if len(values) and bool((values > 1).any()) and float(values.min()) <= 1.0:
-        return yes_or_no("scale_at_floor", True, seen("scale", float(values.min()), "", "> 1"))
-    steps = np.sort(np.unique(overflows["step"].drop_nulls().to_numpy()))
-    longest = _longest_row(steps)
-    evidence = seen("overflows_in_a_row", longest, "", ">= 12")
-    return yes_or_no("scale_at_floor", longest >= 12, evidence)
-
-
-def _longest_row(steps: np.ndarray) -> int:
-    """Length of the longest run of neighbouring steps."""
-    if not len(steps):
-        return 0
-    breaks = np.flatnonzero(np.diff(steps) > 1)
-    edges = np.concatenate(([-1], breaks, [len(steps) - 1]))
-    return int(np.max(np.diff(edges)))
-
-
-def scale_sinks(context: CheckContext) -> CheckResult:
-    """The loss scale's level sank over the whole run though it grew back at times."""
-    values = context.all_of("loss_scale")
-    if len(values) < 100 or not bool((values > 1).any()):
-        return missing("scale_sinks", "loss_scale" if not len(values) else "later_steps")
-    third = len(values) // 3
-    fall = float(np.log2(max(median(values[:third]), 1e-9) / max(median(values[-third:]), 1e-9)))
-    return yes_or_no("scale_sinks", fall >= 2, seen("halvings", fall, "", ">= 2"))
-
-
 GRADIENT: dict[str, Check] = {
     check.__name__: check
     for check in (
         grad_leads, grad_isolated, grad_lasts, loss_breaks_alone, grad_zero, grad_pinned,
         grad_first_nonfinite,
         grad_huge_at_start, grad_drifts, noise_follows_lr, norm_holds_scale, clip_off,
-        clip_below_norm, is_fp16, is_bf16, scale_halves, scale_falls_first, scale_at_floor,
-        scale_sinks,
+        clip_below_norm,
     )
 }  # fmt: skip
