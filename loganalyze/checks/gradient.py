@@ -20,7 +20,7 @@ from loganalyze.checks.base import (
     seen,
     yes_or_no,
 )
-from loganalyze.model import CheckResult
+from loganalyze.model import CheckResult, Finding
 from loganalyze.tracks import Track
 
 _LOSSES = ("loss_spike", "loss_divergence", "loss_nonfinite")
@@ -82,9 +82,60 @@ def grad_lasts(context: CheckContext) -> CheckResult:
     lengths = [float(value) for value in told if isinstance(value, int | float)]
     if not lengths:
         return missing("grad_lasts", "grad_norm")
-    return yes_or_no(
-        "grad_lasts", max(lengths) > 20, seen("points_above", max(lengths), "", "> 20")
-    )
+    longest = found[lengths.index(max(lengths))]
+    lasting = max(lengths) > 20 and _mostly_up(context, longest)
+    return yes_or_no("grad_lasts", lasting, seen("points_above", max(lengths), "", "> 20"))
+
+
+def _mostly_up(context: CheckContext, found: Finding) -> bool:
+    """Whether most lines of an explosion are high: leaps between calm lines are none that lasts."""
+    track, base = context.track("grad_norm"), found.statistics.get("base")
+    if track is None or not isinstance(base, int | float) or found.step_first is None:
+        return True
+    inside = (track.steps >= found.step_first) & (track.steps <= (found.step_last or 0))
+    values = track.values[inside]
+    return not len(values) or float(np.mean(values > 1.5 * base)) > 0.5
+
+
+def leaps_beyond_reason(context: CheckContext) -> CheckResult:
+    """Single lines stand at a thousand times the level between calm ones, the loss unmoved.
+
+    Data and learning rates move a norm by tens or hundreds (an incident of batch size 1: by 700)
+    and the loss with it; four digits between two calm steps are an error of computing.
+    """
+    track, loss = context.track("grad_norm"), context.track("loss")
+    if track is None or loss is None or context.first is None:
+        return missing("leaps_beyond_reason", "grad_norm" if track is None else "loss")
+    before = context.before("grad_norm", 100)
+    if len(before) < 10:
+        return missing("leaps_beyond_reason", "earlier_steps")
+    level = median(before)
+    values = track.values[track.steps >= context.first]
+    high = values > 1000 * max(level, 1e-12)
+    alone = not np.any(high[1:] & high[:-1])
+    calm = float(np.mean(values[~high] < 30 * level)) if (~high).any() else 0.0
+    moved = context.during("loss")
+    limit = float(np.percentile(context.before("loss", 100), 95)) + 0.3
+    still = bool(len(moved)) and median(moved) < limit
+    answer = bool(high.any()) and alone and calm > 0.8 and still
+    peak = float(values.max()) / max(level, 1e-12) if len(values) else 0.0
+    evidence = (seen("largest_ratio", peak, "", "< 1000"), seen("leaps", int(high.sum())))
+    return yes_or_no("leaps_beyond_reason", answer, *evidence)
+
+
+def weights_grew(context: CheckContext) -> CheckResult:
+    """The norm of all weights grew by a fifth or more within the incident: a layer runs away.
+
+    With weight decay and a falling rate it moves by a few per cent over a whole run.
+    """
+    before, during = context.before("params_norm", 20), context.during("params_norm")
+    if len(before) < 5 or len(during) < 5:
+        return missing("weights_grew", "params_norm")
+    usual = max(float(before[-1] - before[0]) / max(len(before) - 1, 1), 0.0)
+    due = usual * len(during)
+    ratio = (float(during.max()) - due) / max(median(before), 1e-12)
+    place = at_step(context, "params_norm", context.last, "weight_norm")
+    return yes_or_no("weights_grew", ratio > 1.2, seen("change_ratio", ratio, "", "<= 1.2"), place)
 
 
 def loss_breaks_alone(context: CheckContext) -> CheckResult:
@@ -226,7 +277,8 @@ def clip_below_norm(context: CheckContext) -> CheckResult:
 GRADIENT: dict[str, Check] = {
     check.__name__: check
     for check in (
-        grad_leads, grad_isolated, grad_lasts, loss_breaks_alone, grad_zero, grad_pinned,
+        grad_leads, grad_isolated, grad_lasts, leaps_beyond_reason, weights_grew,
+        loss_breaks_alone, grad_zero, grad_pinned,
         grad_first_nonfinite,
         grad_huge_at_start, grad_drifts, noise_follows_lr, norm_holds_scale, clip_off,
         clip_below_norm,

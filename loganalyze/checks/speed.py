@@ -205,13 +205,14 @@ def data_explains_slow_steps(context: CheckContext) -> CheckResult:
     pairs = pairs[np.isfinite(pairs).all(axis=1)]
     if len(pairs) < 10:
         return missing("data_explains_slow_steps", "data_time_s")
-    if len(pairs) < 0.5 * means["step_time_s"].drop_nulls().len():  # timers of single steps only
-        return missing("data_explains_slow_steps", "every_step")
+    sampled = len(pairs) < 0.5 * means["step_time_s"].drop_nulls().len()  # timers of some steps
     whole, part = pairs[:, 0] - np.median(pairs[:, 0]), pairs[:, 1] - np.median(pairs[:, 1])
     slow = whole > 0.3 * np.median(pairs[:, 0])
     if not slow.any():
-        return missing("data_explains_slow_steps", "data_time_s")
+        return missing("data_explains_slow_steps", "every_step" if sampled else "data_time_s")
     explained = float(np.median(part[slow] / whole[slow]))
+    if sampled and explained <= 0.5 and slow.sum() < 3:  # other slow steps were not timed
+        return missing("data_explains_slow_steps", "every_step")
     evidence = seen("explained_share", explained, "share", "> 0.5")
     return yes_or_no("data_explains_slow_steps", explained > 0.5, evidence)
 
