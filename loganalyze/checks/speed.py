@@ -194,29 +194,6 @@ def one_gpu_slower(context: CheckContext) -> CheckResult:
     return missing("one_gpu_slower", "gpu_sm_clock_hz")
 
 
-def data_explains_slow_steps(context: CheckContext) -> CheckResult:
-    """In the slow steps waiting for data makes up more than half of the time they took longer."""
-    frame = context.run.readings
-    if "data_time_s" not in frame.columns or "step_time_s" not in frame.columns:
-        return missing("data_explains_slow_steps", "data_time_s")
-    names = ("step_time_s", "data_time_s")
-    means = frame.group_by("segment", "step").agg(pl.col(name).mean() for name in names)
-    pairs = means.select(names).drop_nulls().to_numpy()
-    pairs = pairs[np.isfinite(pairs).all(axis=1)]
-    if len(pairs) < 10:
-        return missing("data_explains_slow_steps", "data_time_s")
-    sampled = len(pairs) < 0.5 * means["step_time_s"].drop_nulls().len()  # timers of some steps
-    whole, part = pairs[:, 0] - np.median(pairs[:, 0]), pairs[:, 1] - np.median(pairs[:, 1])
-    slow = whole > 0.3 * np.median(pairs[:, 0])
-    if not slow.any():
-        return missing("data_explains_slow_steps", "every_step" if sampled else "data_time_s")
-    explained = float(np.median(part[slow] / whole[slow]))
-    if sampled and explained <= 0.5 and slow.sum() < 3:  # other slow steps were not timed
-        return missing("data_explains_slow_steps", "every_step")
-    evidence = seen("explained_share", explained, "share", "> 0.5")
-    return yes_or_no("data_explains_slow_steps", explained > 0.5, evidence)
-
-
 def expert_load(context: CheckContext) -> CheckResult:
     """The load of the fullest expert (or the balancing loss) rose at the incident."""
     columns = context.run.readings.columns
@@ -319,7 +296,7 @@ SPEED: dict[str, Check] = {
         for check in (
             near_checkpoints, near_evaluations, short_pauses, longer_sequences,
             time_follows_length, batch_grew, abrupt_and_lasting, slow_from_start, one_gpu_slower,
-            data_explains_slow_steps, expert_load, one_gpu_hotter, hot, busy_without_power,
+            expert_load, one_gpu_hotter, hot, busy_without_power,
             idle_gpu, mfu_impossible, waits_least,
             creeps_slower,
         )

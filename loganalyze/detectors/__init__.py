@@ -8,6 +8,7 @@ import numpy as np
 
 from loganalyze.config import Thresholds
 from loganalyze.detectors.audit import CONFIG_AUDIT
+from loganalyze.detectors.audit_curves import CONTRADICTIONS
 from loganalyze.detectors.base import Context, Detector, named
 from loganalyze.detectors.coverage import COVERAGE
 from loganalyze.detectors.grad_explosion import DETECTOR as GRAD_EXPLOSION
@@ -70,6 +71,7 @@ DETECTORS: tuple[Detector, ...] = (
     SAVES_AND_RESTARTS,
     *RL,
     CONFIG_AUDIT,
+    CONTRADICTIONS,
     *COVERAGE,
 )
 
