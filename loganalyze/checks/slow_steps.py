@@ -1,4 +1,4 @@
-"""Checks on what single slow steps have that the others have not: which part, which loss, what work."""
+"""Checks on what slow steps have that the others have not: which part, which loss, what work."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _slow_mask(context: CheckContext, times: Floats) -> npt.NDArray[np.bool_]:
 
 
 def loss_differs_in_slow_steps(context: CheckContext) -> CheckResult:
-    """The loss of the slow steps is another than that of their neighbours: other data, not waits."""
+    """The loss of the slow steps differs from that of their neighbours: other data, not waits."""
     means = _by_step(context, ("step_time_s", "loss"))
     first = context.first or 0
     if means is None:

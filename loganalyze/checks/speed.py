@@ -7,7 +7,6 @@ import re
 from itertools import pairwise
 
 import numpy as np
-import polars as pl
 
 from loganalyze.checks.base import (
     Check,

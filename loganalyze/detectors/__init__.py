@@ -34,6 +34,7 @@ from loganalyze.detectors.memory import MEMORY
 from loganalyze.detectors.nonfinite import GRAD as GRAD_NONFINITE
 from loganalyze.detectors.nonfinite import LOSS as LOSS_NONFINITE
 from loganalyze.detectors.ranks import RANKS
+from loganalyze.detectors.resume_data import DETECTOR as RESUME_DATA
 from loganalyze.detectors.rl import RL
 from loganalyze.detectors.speed import SPEED_OVER_TIME
 from loganalyze.detectors.speed_efficiency import EFFICIENCY
@@ -48,6 +49,7 @@ DETECTORS: tuple[Detector, ...] = (
     LOSS_EPOCHS,
     OSCILLATION,
     DISCONTINUITY,
+    RESUME_DATA,
     MISSCALED,
     VAL_LOSS,
     GRAD_NONFINITE,

@@ -17,7 +17,7 @@ _OTHER = ("sgd", "muon", "adafactor", "lion", "shampoo", "prodigy", "d-adapt", "
 
 
 def detect_contradictions(context: Context) -> list[Finding]:
-    """config_audit: curves that no sound configuration gives, or that contradict the one printed."""
+    """config_audit: curves that no sound configuration gives, or that contradict it."""
     if context.profile == "rl":
         return []
     found = settings(context.run.meta.config)
@@ -46,9 +46,9 @@ def _wild_rate(context: Context) -> list[Finding]:
     at, limit = int(np.argmax(values)), context.value("config_audit.lr_adam_most")
     if not values[at] > limit:
         return []
-    named = "adam" in name
-    return [_remark(context, "lr", track, at, "lr_adam_most", "above",
-                    "warning" if named or _stuck(context) else "info", "learning_rate")]  # fmt: skip
+    sure = "adam" in name or _stuck(context)
+    severity: Severity = "warning" if sure else "info"
+    return [_remark(context, "lr", track, at, "lr_adam_most", "above", severity, "learning_rate")]
 
 
 def _stuck(context: Context) -> bool:
