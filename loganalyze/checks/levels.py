@@ -191,7 +191,8 @@ def nan_to_the_end(context: CheckContext) -> CheckResult:
         return missing("nan_to_the_end", "loss")
     later, share, place = max(told, key=lambda item: item[:2])
     lost = later >= 10 and share > 0.95
-    return yes_or_no("nan_to_the_end", lost, seen("share_of_lines", share, "share", "> 0.95"), place)
+    evidence = (seen("share_of_lines", share, "share", "> 0.95"), place)
+    return yes_or_no("nan_to_the_end", lost, *evidence)
 
 
 def broke_at_once(context: CheckContext) -> CheckResult:

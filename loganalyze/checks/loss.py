@@ -245,7 +245,7 @@ LOSS: dict[str, Check] = {
     check.__name__: check
     for check in (
         loss_calm, came_back, spikes_return, growth_before, from_first_step, in_first_dozen,
-        at_epoch_edge, several_epochs, train_falls, val_apart_from_start, creeps_up, onset_while_lr_falls,
-        alternates_with_nan, loss_jumps_at_once, returns_periodically,
+        at_epoch_edge, several_epochs, train_falls, creeps_up, val_apart_from_start,
+        onset_while_lr_falls, alternates_with_nan, loss_jumps_at_once, returns_periodically,
     )
 }  # fmt: skip

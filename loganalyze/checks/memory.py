@@ -241,8 +241,9 @@ def saves_before_kill(context: CheckContext) -> CheckResult:
 MEMORY: dict[str, Check] = {
     check.__name__: check
     for check in (
-        memory_was_rising, tensors_leaked, reserved_runs_away, retries_rise, one_rank_fuller, oom_fragmented,
-        oom_full, other_process, vocabulary_sized, oom_at_start, oom_in_evaluation, oom_in_save,
+        memory_was_rising, tensors_leaked, reserved_runs_away, retries_rise, one_rank_fuller,
+        oom_fragmented, oom_full,
+        other_process, vocabulary_sized, oom_at_start, oom_in_evaluation, oom_in_save,
         oom_in_load, saves_before_kill,
     )
 }  # fmt: skip

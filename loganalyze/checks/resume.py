@@ -163,8 +163,9 @@ def data_served_again(context: CheckContext) -> CheckResult:
     link, deviations, count = (0.0, 0.0, 0) if both is None else served_again(known, both[1])
     if not count:
         return missing("data_served_again", "earlier_steps")
-    evidence = (seen("correlation", link, "", "< 0.25"), seen("deviations", deviations, "", "< 3.5"))
-    return yes_or_no("data_served_again", deviations >= 3.5 and link >= 0.25, *evidence)
+    sure = deviations >= 3.5 and link >= 0.25
+    alike, certain = seen("correlation", link, "", "< 0.25"), seen("deviations", deviations)
+    return yes_or_no("data_served_again", sure, alike, certain)
 
 
 def lr_jumps_at_segment(context: CheckContext) -> CheckResult:

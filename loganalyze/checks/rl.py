@@ -267,8 +267,8 @@ RL: dict[str, Check] = {
     check.__name__: check
     for check in (
         rewards_equal, answers_cut_off, ratio_off_one, rollout_gap_grew, kl_negative,
-        kl_without_gain, lr_jumped_earlier, entropy_falls_first, updates_large, entropy_gone, length_grew, reward_constant, margins_zero,
-        margins_large,
+        kl_without_gain, lr_jumped_earlier, entropy_falls_first, updates_large, entropy_gone,
+        length_grew, reward_constant, margins_zero, margins_large,
         rank_outlier, attention_logits_grow, metrics_lacking, lines_unknown, steps_have_holes,
     )
 }  # fmt: skip

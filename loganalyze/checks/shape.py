@@ -142,7 +142,7 @@ def norm_fell_as_loss_rose(context: CheckContext) -> CheckResult:
 
 
 def stays_high(context: CheckContext) -> CheckResult:
-    """Thirty lines later and more the loss still stands at most of its rise: nothing relearns it."""
+    """Thirty lines later the loss still stands at most of its rise: nothing relearns it."""
     rise = rise_of(context)
     if rise is None:
         return missing("stays_high", "loss")

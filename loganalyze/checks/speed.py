@@ -212,6 +212,18 @@ def expert_load(context: CheckContext) -> CheckResult:
     return missing("expert_load", "tokens_per_expert")
 
 
+def load_rises_late(context: CheckContext) -> CheckResult:
+    """The experts had been in balance before: it is no matter of the start (TREES, T-27)."""
+    own = context.of_kind("expert_imbalance")
+    track = context.track(str(own[0].metric)) if own else None
+    if track is None or own[0].step_first is None:
+        return missing("load_rises_late", "tokens_per_expert")
+    start = int(track.steps[0])
+    share = (own[0].step_first - start) / max(int(track.steps[-1]) - start, 1)
+    evidence = seen("share_of_run", share, "share", "> 0.1")
+    return yes_or_no("load_rises_late", share > 0.1, evidence)
+
+
 def one_gpu_hotter(context: CheckContext) -> CheckResult:
     """One GPU is 8 °C or more above the median of its neighbours."""
     levels = _by_rank(context, "gpu_temp_c")
@@ -295,7 +307,7 @@ SPEED: dict[str, Check] = {
         for check in (
             near_checkpoints, near_evaluations, short_pauses, longer_sequences,
             time_follows_length, batch_grew, abrupt_and_lasting, slow_from_start, one_gpu_slower,
-            expert_load, one_gpu_hotter, hot, busy_without_power,
+            expert_load, load_rises_late, one_gpu_hotter, hot, busy_without_power,
             idle_gpu, mfu_impossible, waits_least,
             creeps_slower,
         )

@@ -8,9 +8,11 @@ import numpy as np
 
 from loganalyze.config import Thresholds
 from loganalyze.detectors.audit import CONFIG_AUDIT
+from loganalyze.detectors.audit_changes import CHANGES
 from loganalyze.detectors.audit_curves import CONTRADICTIONS
 from loganalyze.detectors.base import Context, Detector, named
 from loganalyze.detectors.coverage import COVERAGE
+from loganalyze.detectors.experts import EXPERTS
 from loganalyze.detectors.grad_explosion import DETECTOR as GRAD_EXPLOSION
 from loganalyze.detectors.grad_low import OSCILLATION as GRAD_OSCILLATION
 from loganalyze.detectors.grad_low import VANISHING as GRAD_VANISHING
@@ -69,11 +71,13 @@ DETECTORS: tuple[Detector, ...] = (
     *MEMORY,
     *HARDWARE,
     *RANKS,
+    EXPERTS,
     FAILURE_EVENTS,
     SAVES_AND_RESTARTS,
     *RL,
     CONFIG_AUDIT,
     CONTRADICTIONS,
+    CHANGES,
     *COVERAGE,
 )
 

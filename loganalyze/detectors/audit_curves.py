@@ -95,9 +95,11 @@ def _vocabulary(context: Context) -> float | None:
 
 
 def _is_multiple(context: Context, first: float, chance: float) -> bool:
-    count = settings(context.run.meta.config).get("accumulation", 1.0)
+    found = settings(context.run.meta.config)
+    times = found.get("batch", 0.0) / max(found.get("micro_batch", 1.0), 1e-9)
+    counts = (found.get("accumulation", 1.0), times / max(found.get("world", 1.0), 1.0))
     tolerance = context.value("loss_misscaled.tolerance")
-    return count > 1 and abs(first / (chance * count) - 1) < tolerance
+    return any(c > 1 and abs(first / (chance * c) - 1) < tolerance for c in counts)
 
 
 def _other_peak(context: Context, found: dict[str, float]) -> list[Finding]:

@@ -123,6 +123,9 @@ def _short(context: Context, track: Track, at: IntArray) -> Growth | None:
     """Few records: only a straight line that rises at every record to the last, and by a lot."""
     flat = np.flatnonzero(np.diff(track.values[at]) <= 0)
     at = at[int(flat[-1]) + 1 :] if len(flat) else at
+    rises = np.diff(track.values[at])
+    if len(rises):  # noise may rise as well; the growth begins where its pace does
+        at = at[int(np.argmax(rises >= 0.3 * np.median(rises))) :]
     if len(at) < context.value("memory_leak.few_records"):
         return None
     values, x = track.values[at], track.steps[at].astype(np.float64)
