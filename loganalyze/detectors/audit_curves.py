@@ -79,9 +79,10 @@ def _first_loss(context: Context) -> list[Finding]:
         return []
     if _is_multiple(context, first, chance):
         return []  # loss_misscaled tells it
-    expected = f"<= {chance + 1:.3g}"
-    return [_remark(context, "init_std", track, 0, "first_loss_nat", "above", "warning",
-                    "first_loss", expected)]  # fmt: skip
+    wild = first > chance + context.value("config_audit.first_loss_wild")
+    severity: Severity = "warning" if wild else "info"
+    return [_remark(context, "init_std", track, 0, "first_loss_nat", "above", severity,
+                    "first_loss", f"<= {chance + 1:.3g}")]  # fmt: skip
 
 
 def _vocabulary(context: Context) -> float | None:
