@@ -19,6 +19,7 @@ COMMANDS = {
     "demo": "demo",
     "verify": "verify",
     "open": "open",
+    "audit": "audit",
     "explain": "explain",
     "rules": "rules",
     "formats": "formats",

@@ -11,7 +11,7 @@ import numpy as np
 from loganalyze.checks import CHECKS, CheckContext
 from loganalyze.config import Thresholds
 from loganalyze.incidents import Story, stories
-from loganalyze.knowledge import CauseRule, Rule, tree_of
+from loganalyze.knowledge import CauseRule, Rule, calibrated, tree_of
 from loganalyze.model import (
     Cause,
     CheckResult,
@@ -32,9 +32,6 @@ MAX_CAUSES, MAX_RULED_OUT = 3, 3
 _ENOUGH = 0.5
 #: Below this confidence no cause is called supported, whatever speaks for it.
 _LEAST = 0.15
-#: Without a decisive check no cause is held for more likely than the first number: a log rarely
-#: proves one. With one it is at least the second, at most the third.
-_CAP, _FLOOR, _TOP = 0.6, 0.65, 0.95
 
 
 def diagnose(
@@ -105,8 +102,9 @@ def judged_causes(context: CheckContext, kind: str) -> tuple[Cause, ...]:
     """Every cause of a kind's tree, judged: the open ones likeliest first, then those ruled out.
 
     confidence: the logistic of ln(prior / (1 - prior)) plus the weights of the checks that are
-    supported minus the losses of those that are ruled out. Without a supported decisive check it
-    is at most 0.6, with one it is between 0.65 and 0.95. Equal causes keep the tree's order.
+    supported minus the losses of those that are ruled out, calibrated: how often such an answer
+    was right (calibration.toml). A cause that a decisive check proves goes before all others.
+    Equal causes keep the tree's order.
     """
     tree = tree_of(kind)
     if tree is None:
@@ -185,9 +183,7 @@ def _confidence(prior: float, confirm: Sequence[tuple[Rule, CheckResult]]) -> fl
     net = _net(confirm)
     share = 1 / (1 + math.exp(-math.log(prior / (1 - prior)) - net))
     proven = any(rule.decisive and answer.state == "supported" for rule, answer in confirm)
-    if proven and net >= _ENOUGH:
-        return round(min(max(share, _FLOOR), _TOP), 3)
-    return round(min(share, _CAP), 3)
+    return round(calibrated(share, proven=proven and net >= _ENOUGH), 3)
 
 
 def settling_check(kind: str, causes: Sequence[Cause]) -> str:

@@ -75,9 +75,10 @@ def stories(run: RunLog, findings: Sequence[Finding]) -> tuple[Story, ...]:
     return tuple(sorted(kept, key=_order))
 
 
-def _order(story: Story) -> tuple[int, int, int]:
-    first = -1 if story.first is None else story.first
-    return (-severity_rank(story.severity), _gravity(story.kind), first)
+def _order(story: Story) -> tuple[int, float, int]:
+    """Gravest first, then what came first: later stories may follow from it."""
+    first = float("inf") if story.first is None else float(story.first)
+    return (-severity_rank(story.severity), first, _gravity(story.kind))
 
 
 def _gravity(kind: str) -> int:
@@ -163,10 +164,15 @@ def _near(early: Finding, late: Finding, lag: int, interval: int) -> bool:
         lag = min(lag, _NOTE_LINES) if lag >= 0 else _NOTE_LINES
     if lag < 0 or early.step_first is None or late.step_first is None:
         return True
-    spread = early.kind in _SPREAD or early.step_last is None
+    spread = early.kind in _SPREAD or early.step_last is None or _state(early)
     end = early.step_first if spread else early.step_last
     start = late.step_last if late.kind in CONSEQUENCES else late.step_first
     return (start or 0) - (end or 0) <= max(lag, 1) * interval
+
+
+def _state(item: Finding) -> bool:
+    """Whether a note tells of a slow drift: what comes late in it need not follow from it."""
+    return item.severity == "info" and _family(item.kind) in _LEADING_NOTES
 
 
 def _story(run: RunLog, group: list[Finding]) -> Story:

@@ -104,6 +104,29 @@ def gravity() -> tuple[str, ...]:
     return tuple(load_data("mechanisms.toml")["gravity"])
 
 
+@cache
+def calibration() -> Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]]:
+    """Share of odds -> how often such a first cause was right, by class: `proven` and `open`."""
+    data = load_data("calibration.toml")
+    return {name: (tuple(data[name]["share"]), tuple(data[name]["right"]))
+            for name in ("proven", "open")}  # fmt: skip
+
+
+def calibrated(share: float, *, proven: bool) -> float:
+    """The confidence of a cause by its share of odds; linear between the knots.
+
+    proven: a decisive check supports it. Proven causes lie above all open ones.
+
+    >>> calibrated(0.0, proven=False)
+    0.0
+    """
+    places, values = calibration()["proven" if proven else "open"]
+    at = next((k for k in range(1, len(places) - 1) if share < places[k]), len(places) - 1)
+    low, high = places[at - 1], places[at]
+    part = min(max((share - low) / (high - low), 0.0), 1.0)
+    return values[at - 1] + part * (values[at] - values[at - 1])
+
+
 def seed_table() -> Iterable[tuple[str, str, str]]:
     """Seed entry, symptom, cause id: a row for every entry that a cause cites, sorted."""
     return sorted(

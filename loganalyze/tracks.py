@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -101,3 +102,20 @@ def row_ref(run: RunLog, row: int) -> LineRef:
         row
     )
     return LineRef(source=source, line=line, offset=offset, length=length)
+
+
+def longest_row(steps: np.ndarray, counts: np.ndarray, interval: int) -> int:
+    """Most steps in a row that messages tell of.
+
+    Messages between two lines of a log are known by the step of one line, so a row goes on over
+    one interval if there are as many messages as steps in it.
+    """
+    places, inverse = np.unique(steps, return_inverse=True)
+    if not len(places):
+        return 0
+    told = np.minimum(np.bincount(inverse, weights=counts), interval)
+    gaps = np.diff(places)
+    goes_on = (gaps <= interval) & (np.maximum(told[1:], told[:-1]) >= gaps)
+    breaks = np.flatnonzero(~goes_on)
+    edges = np.concatenate(([0], breaks + 1, [len(places)]))
+    return int(max(told[a:b].sum() for a, b in pairwise(edges)))

@@ -13,12 +13,16 @@ from loganalyze.checks.memory import MEMORY
 from loganalyze.checks.resume import RESUME
 from loganalyze.checks.rl import RL
 from loganalyze.checks.said import SAID
+from loganalyze.checks.scale import SCALE
 from loganalyze.checks.settings import SETTINGS
+from loganalyze.checks.shape import SHAPE
+from loganalyze.checks.slow_steps import SLOW_STEPS
 from loganalyze.checks.speed import SPEED
 
 __all__ = ("CHECKS", "Check", "CheckContext")
 
 #: Name -> check; the trees name nothing else, and a test holds that every one is used.
 CHECKS: Mapping[str, Check] = {
-    **LOSS, **LEVELS, **GRADIENT, **SETTINGS, **RESUME, **SPEED, **MEMORY, **ENDS, **RL, **SAID,
+    **LOSS, **SHAPE, **LEVELS, **GRADIENT, **SCALE, **SETTINGS, **RESUME, **SPEED, **SLOW_STEPS,
+    **MEMORY, **ENDS, **RL, **SAID,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Checks on the gradient norm and on the number format it is computed in."""
+"""Checks on the gradient norm: what it did before, how long, and what clips it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,14 @@ from loganalyze.checks.base import (
     CheckContext,
     at_point,
     at_step,
-    event_evidence,
     median,
     missing,
     number,
     result,
-    rows_of,
     seen,
-    truth,
     yes_or_no,
 )
-from loganalyze.model import CheckResult
+from loganalyze.model import CheckResult, Finding
 from loganalyze.tracks import Track
 
 _LOSSES = ("loss_spike", "loss_divergence", "loss_nonfinite")
@@ -62,7 +59,9 @@ def _onset(context: CheckContext, track: Track, start: int) -> int | None:
     earlier = earlier[np.isfinite(earlier)]
     if len(earlier) < 5:
         return None
-    hits = np.flatnonzero(track.values[recent] > context.value("norm_rise") * median(earlier))
+    # Small models' norms leap by themselves: what led stands above all that was usual as well.
+    limit = max(context.value("norm_rise") * median(earlier), 1.2 * float(earlier.max()))
+    hits = np.flatnonzero(track.values[recent] > limit)
     return int(track.steps[recent][hits[0]]) if len(hits) else None
 
 
@@ -83,9 +82,60 @@ def grad_lasts(context: CheckContext) -> CheckResult:
     lengths = [float(value) for value in told if isinstance(value, int | float)]
     if not lengths:
         return missing("grad_lasts", "grad_norm")
-    return yes_or_no(
-        "grad_lasts", max(lengths) > 20, seen("points_above", max(lengths), "", "> 20")
-    )
+    longest = found[lengths.index(max(lengths))]
+    lasting = max(lengths) > 20 and _mostly_up(context, longest)
+    return yes_or_no("grad_lasts", lasting, seen("points_above", max(lengths), "", "> 20"))
+
+
+def _mostly_up(context: CheckContext, found: Finding) -> bool:
+    """Whether most lines of an explosion are high: leaps between calm lines are none that lasts."""
+    track, base = context.track("grad_norm"), found.statistics.get("base")
+    if track is None or not isinstance(base, int | float) or found.step_first is None:
+        return True
+    inside = (track.steps >= found.step_first) & (track.steps <= (found.step_last or 0))
+    values = track.values[inside]
+    return not len(values) or float(np.mean(values > 1.5 * base)) > 0.5
+
+
+def leaps_beyond_reason(context: CheckContext) -> CheckResult:
+    """Single lines stand at a thousand times the level between calm ones, the loss unmoved.
+
+    Data and learning rates move a norm by tens or hundreds (an incident of batch size 1: by 700)
+    and the loss with it; four digits between two calm steps are an error of computing.
+    """
+    track, loss = context.track("grad_norm"), context.track("loss")
+    if track is None or loss is None or context.first is None:
+        return missing("leaps_beyond_reason", "grad_norm" if track is None else "loss")
+    before = context.before("grad_norm", 100)
+    if len(before) < 10:
+        return missing("leaps_beyond_reason", "earlier_steps")
+    level = median(before)
+    values = track.values[track.steps >= context.first]
+    high = values > 1000 * max(level, 1e-12)
+    alone = not np.any(high[1:] & high[:-1])
+    calm = float(np.mean(values[~high] < 30 * level)) if (~high).any() else 0.0
+    moved = context.during("loss")
+    limit = float(np.percentile(context.before("loss", 100), 95)) + 0.3
+    still = bool(len(moved)) and median(moved) < limit
+    answer = bool(high.any()) and alone and calm > 0.8 and still
+    peak = float(values.max()) / max(level, 1e-12) if len(values) else 0.0
+    evidence = (seen("largest_ratio", peak, "", "< 1000"), seen("leaps", int(high.sum())))
+    return yes_or_no("leaps_beyond_reason", answer, *evidence)
+
+
+def weights_grew(context: CheckContext) -> CheckResult:
+    """The norm of all weights grew by a fifth or more within the incident: a layer runs away.
+
+    With weight decay and a falling rate it moves by a few per cent over a whole run.
+    """
+    before, during = context.before("params_norm", 20), context.during("params_norm")
+    if len(before) < 5 or len(during) < 5:
+        return missing("weights_grew", "params_norm")
+    usual = max(float(before[-1] - before[0]) / max(len(before) - 1, 1), 0.0)
+    due = usual * len(during)
+    ratio = (float(during.max()) - due) / max(median(before), 1e-12)
+    place = at_step(context, "params_norm", context.last, "weight_norm")
+    return yes_or_no("weights_grew", ratio > 1.2, seen("change_ratio", ratio, "", "<= 1.2"), place)
 
 
 def loss_breaks_alone(context: CheckContext) -> CheckResult:
@@ -224,106 +274,13 @@ def clip_below_norm(context: CheckContext) -> CheckResult:
     return yes_or_no("clip_below_norm", 0 < limit < usual, evidence)
 
 
-def is_fp16(context: CheckContext) -> CheckResult:
-    """The run computes in float16 (a loss scale above 1, or the configuration says so)."""
-    said = truth(context.config("fp16", "fp16_enabled"))
-    scale = context.track("loss_scale")
-    if said is None and scale is None and not len(context.events("overflow")):
-        return missing("is_fp16", "setting_precision")
-    scaled = scale is not None and bool((scale.values > 1).any())
-    scaled |= len(context.events("overflow")) > 0
-    text = "fp16" if said or scaled else "not fp16"
-    return yes_or_no("is_fp16", bool(said) or scaled, seen("precision", text))
-
-
-def is_bf16(context: CheckContext) -> CheckResult:
-    """The run computes in bfloat16: its range is float32's, so overflow is no likely cause."""
-    said = truth(context.config("bf16", "use_bf16", "bf16_enabled", "bfloat16_enabled"))
-    scale = context.track("loss_scale")
-    if scale is not None and bool((scale.values > 1).any()):
-        return yes_or_no("is_bf16", False, seen("precision", "fp16"))
-    if said is None:
-        return missing("is_bf16", "setting_precision")
-    return yes_or_no("is_bf16", said, seen("precision", "bf16" if said else "not bf16"))
-
-
-def scale_halves(context: CheckContext) -> CheckResult:
-    """The loss scale fell at the incident: float16 overflowed."""
-    rows = rows_of(context.events("overflow", margin=20), 1)
-    if rows:
-        return yes_or_no("scale_halves", True, event_evidence("overflow_line", rows[0]))
-    track = context.track("loss_scale")
-    if track is None or context.first is None:
-        return missing("scale_halves", "loss_scale")
-    at = np.flatnonzero(np.abs(track.steps - context.first) <= 10 * track.interval)
-    falls = [i for i in at[1:] if track.values[i] <= track.values[i - 1] / 2]
-    if not falls:
-        place = at_step(context, "loss_scale", context.first, "scale")
-        return yes_or_no("scale_halves", False, place)
-    return yes_or_no("scale_halves", True, at_point(context, track, int(falls[0]), "scale"))
-
-
-def scale_falls_first(context: CheckContext) -> CheckResult:
-    """The loss scale fell before the gradient norm or the loss moved."""
-    track, start = context.track("loss_scale"), context.first
-    moved = [
-        f.step_first for f in context.of_kind("grad_explosion", *_LOSSES)
-        if f.step_first is not None
-    ]  # fmt: skip
-    if track is None or start is None:
-        return missing("scale_falls_first", "loss_scale")
-    if not moved:
-        return yes_or_no("scale_falls_first", False)
-    window = (track.steps < min(moved)) & (track.steps >= min(moved) - 50 * track.interval)
-    if int(track.steps[0]) <= 10 * track.interval:  # the search for the scale at the start
-        window &= track.steps > track.steps[0] + 50 * track.interval
-    at = np.flatnonzero(window)
-    falls = [i for i in at[1:] if track.values[i] <= track.values[i - 1] / 2]
-    if not falls:
-        return yes_or_no("scale_falls_first", False)
-    return yes_or_no("scale_falls_first", True, at_point(context, track, int(falls[0]), "scale"))
-
-
-def scale_at_floor(context: CheckContext) -> CheckResult:
-    """The loss scale reached its floor (1 or less), or steps overflow one after the other."""
-    values = context.all_of("loss_scale")
-    overflows = context.events("overflow")
-    if not len(values) and not len(overflows):
-        return missing("scale_at_floor", "loss_scale")
-    if len(values) and bool((values > 1).any()) and float(values.min()) <= 1.0:
-        return yes_or_no("scale_at_floor", True, seen("scale", float(values.min()), "", "> 1"))
-    steps = np.sort(np.unique(overflows["step"].drop_nulls().to_numpy()))
-    longest = _longest_row(steps)
-    evidence = seen("overflows_in_a_row", longest, "", ">= 12")
-    return yes_or_no("scale_at_floor", longest >= 12, evidence)
-
-
-def _longest_row(steps: np.ndarray) -> int:
-    """Length of the longest run of neighbouring steps."""
-    if not len(steps):
-        return 0
-    breaks = np.flatnonzero(np.diff(steps) > 1)
-    edges = np.concatenate(([-1], breaks, [len(steps) - 1]))
-    return int(np.max(np.diff(edges)))
-
-
-def scale_sinks(context: CheckContext) -> CheckResult:
-    """The loss scale's level sank over the whole run though it grew back at times."""
-    values = context.all_of("loss_scale")
-    if len(values) < 100 or not bool((values > 1).any()):
-        return missing("scale_sinks", "loss_scale" if not len(values) else "later_steps")
-    third = len(values) // 3
-    fall = float(np.log2(max(median(values[:third]), 1e-9) / max(median(values[-third:]), 1e-9)))
-    return yes_or_no("scale_sinks", fall >= 2, seen("halvings", fall, "", ">= 2"))
-
-
 GRADIENT: dict[str, Check] = {
     check.__name__: check
     for check in (
-        grad_leads, grad_isolated, grad_lasts, loss_breaks_alone, grad_zero, grad_pinned,
+        grad_leads, grad_isolated, grad_lasts, leaps_beyond_reason, weights_grew,
+        loss_breaks_alone, grad_zero, grad_pinned,
         grad_first_nonfinite,
         grad_huge_at_start, grad_drifts, noise_follows_lr, norm_holds_scale, clip_off,
-        clip_below_norm, is_fp16, is_bf16, scale_halves, scale_falls_first, scale_at_floor,
-        scale_sinks,
+        clip_below_norm,
     )
 }  # fmt: skip

@@ -16,6 +16,7 @@ from loganalyze.checks.base import (
     number,
     result,
     seen,
+    spread,
     yes_or_no,
 )
 from loganalyze.model import CheckResult
@@ -176,11 +177,59 @@ def _plain(value: object) -> float | str | None:
     return value if isinstance(value, int | float | str) else None
 
 
+def nan_to_the_end(context: CheckContext) -> CheckResult:
+    """From the first NaN or Inf on no later line is sound, ten lines or more: the state is lost."""
+    told = []
+    for metric in ("loss", "grad_norm"):
+        track = context.track(metric)
+        bad = np.empty(0) if track is None else np.flatnonzero(~np.isfinite(track.values))
+        if track is None or not len(bad):
+            continue
+        later = len(track) - int(bad[0])
+        told.append((later, len(bad) / later, at_point(context, track, int(bad[0]), "first_bad")))
+    if not told:
+        return missing("nan_to_the_end", "loss")
+    later, share, place = max(told, key=lambda item: item[:2])
+    lost = later >= 10 and share > 0.95
+    evidence = (seen("share_of_lines", share, "share", "> 0.95"), place)
+    return yes_or_no("nan_to_the_end", lost, *evidence)
+
+
+def broke_at_once(context: CheckContext) -> CheckResult:
+    """Nothing led to it: the line before the first NaN or Inf is like all lines before it."""
+    known = False
+    for metric in ("grad_norm", "loss"):
+        track = context.track(metric)
+        bad = np.empty(0) if track is None else np.flatnonzero(~np.isfinite(track.values))
+        if track is None or not len(bad) or bad[0] < 12:
+            continue
+        known = True
+        before = track.values[max(0, int(bad[0]) - 60) : int(bad[0])]
+        usual, last = before[:-3], before[-3:]
+        level, width = median(usual), max(spread(usual), 0.02 * abs(median(usual)), 1e-9)
+        away = float(np.max(np.abs(last - level))) / width
+        if away > context.value("broken_deviations"):
+            evidence = seen("deviations", away, "", f"< {context.value('broken_deviations'):g}")
+            return yes_or_no("broke_at_once", False, evidence)
+    return yes_or_no("broke_at_once", True) if known else missing("broke_at_once", "earlier_steps")
+
+
+def weights_stand_still(context: CheckContext) -> CheckResult:
+    """The norm of the weights is one number over the incident although the rate is not zero."""
+    values = context.during("params_norm")
+    if len(values) < 20:
+        return missing("weights_stand_still", "params_norm")
+    swing = float(np.ptp(values)) / max(median(np.abs(values)), 1e-12)
+    evidence = seen("relative_swing", swing, "", "> 0")
+    return yes_or_no("weights_stand_still", swing < 1e-6, evidence)
+
+
 LEVELS: dict[str, Check] = {
     check.__name__: check
     for check in (
         loss_above_uniform, loss_at_uniform, first_loss_high, pretrained_starts_high,
         loss_exactly_zero, zero_stands_for_nan, wild_line_before, loss_at_ln2, loss_tiny,
         val_low_too, factor_is_accumulation, offset_is_ln_parallel, nothing_changed_it,
+        nan_to_the_end, broke_at_once, weights_stand_still,
     )
 }  # fmt: skip

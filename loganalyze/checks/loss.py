@@ -141,6 +141,27 @@ def train_falls(context: CheckContext) -> CheckResult:
     return yes_or_no("train_falls", change < 0, seen("change_of_loss", change, "nat", "< 0"))
 
 
+def val_apart_from_start(context: CheckContext) -> CheckResult:
+    """From the first evaluation on the validation loss stands a third above the training loss.
+
+    Within the first epoch nothing can be learnt by heart: the two do not measure the same thing.
+    """
+    val, loss = context.track("val_loss"), context.track("loss")
+    if val is None or loss is None or not len(val):
+        return missing("val_apart_from_start", "val_loss" if val is None else "loss")
+    first = int(val.steps[0])
+    near = loss.values[np.abs(loss.steps - first) <= 10 * loss.interval]
+    near = near[np.isfinite(near)]
+    epoch = context.track("epoch")
+    late = epoch is not None and bool((epoch.values[epoch.steps <= first] > 1).any())
+    if len(near) < 3 or late:
+        return missing("val_apart_from_start", "earlier_evaluations")
+    gap = float(val.values[0]) / max(median(near), 1e-9) - 1
+    place = at_point(context, val, 0, "first_validation")
+    return yes_or_no("val_apart_from_start", gap > 0.33,
+                     seen("gap_to_training", gap, "share", "< 0.33"), place)  # fmt: skip
+
+
 def creeps_up(context: CheckContext) -> CheckResult:
     """The loss rises slowly over hundreds of lines, without a jump."""
     values = context.during("loss")
@@ -189,7 +210,9 @@ def loss_jumps_at_once(context: CheckContext) -> CheckResult:
         return missing("loss_jumps_at_once", "loss")
     level = median(before)
     height = float(values.max()) - level
-    share = (float(values[0]) - level) / height if height > 0 else 0.0
+    # The first line of a coarse log is the mean of steps before and behind the jump.
+    early = values[: 1 if track.interval == 1 else 2]
+    share = (float(early.max()) - level) / height if height > 0 else 0.0
     evidence = (at_point(context, track, at, "training_loss"),
                 seen("share_of_height", share, "share", "> 0.6"))  # fmt: skip
     return yes_or_no("loss_jumps_at_once", share > 0.6, *evidence)
@@ -222,7 +245,7 @@ LOSS: dict[str, Check] = {
     check.__name__: check
     for check in (
         loss_calm, came_back, spikes_return, growth_before, from_first_step, in_first_dozen,
-        at_epoch_edge, several_epochs, train_falls, creeps_up, onset_while_lr_falls,
-        alternates_with_nan, loss_jumps_at_once, returns_periodically,
+        at_epoch_edge, several_epochs, train_falls, creeps_up, val_apart_from_start,
+        onset_while_lr_falls, alternates_with_nan, loss_jumps_at_once, returns_periodically,
     )
 }  # fmt: skip

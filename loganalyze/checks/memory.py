@@ -34,6 +34,14 @@ def memory_was_rising(context: CheckContext) -> CheckResult:
     return missing("memory_was_rising", "mem_allocated_bytes")
 
 
+def tensors_leaked(context: CheckContext) -> CheckResult:
+    """Allocated memory itself leaks: what fills the device are tensors, not pieces between them."""
+    own = [f for f in context.of_kind("memory_leak") if "allocated" in str(f.metric)]
+    if not own:
+        return yes_or_no("tensors_leaked", False)
+    return yes_or_no("tensors_leaked", True, seen("finding_beside", own[0].id))
+
+
 def reserved_runs_away(context: CheckContext) -> CheckResult:
     """Reserved memory grew while allocated memory did not."""
     held, kept = context.all_of("mem_allocated_bytes"), context.all_of("mem_reserved_bytes")
@@ -233,8 +241,9 @@ def saves_before_kill(context: CheckContext) -> CheckResult:
 MEMORY: dict[str, Check] = {
     check.__name__: check
     for check in (
-        memory_was_rising, reserved_runs_away, retries_rise, one_rank_fuller, oom_fragmented,
-        oom_full, other_process, vocabulary_sized, oom_at_start, oom_in_evaluation, oom_in_save,
+        memory_was_rising, tensors_leaked, reserved_runs_away, retries_rise, one_rank_fuller,
+        oom_fragmented, oom_full,
+        other_process, vocabulary_sized, oom_at_start, oom_in_evaluation, oom_in_save,
         oom_in_load, saves_before_kill,
     )
 }  # fmt: skip

@@ -22,6 +22,7 @@ from loganalyze.checks.base import (
     yes_or_no,
 )
 from loganalyze.model import CheckResult, Segment
+from loganalyze.resumed import run_twice, served_again, sides
 from loganalyze.tracks import Track
 
 
@@ -140,6 +141,33 @@ def _bump(context: CheckContext, check: str, steps: int) -> CheckResult:
     return yes_or_no(check, back <= limit, seen("level_after", back, "nat", f"<= {limit:.4g}"))
 
 
+def first_step_alike(context: CheckContext) -> CheckResult:
+    """Of the steps run twice the first repeats its loss, the next stand higher.
+
+    Weights and data are those of before, what the next steps need beside them is not.
+    """
+    both = sides(context.tracks("loss"), context.segment)
+    twice = run_twice(*both) if both is not None else None
+    if twice is None or len(twice.steps) < 6:
+        return missing("first_step_alike", "steps_run_twice")
+    own, rise = float(twice.differences[0]), float(np.mean(twice.differences[1:9]))
+    alike = abs(own) <= 1e-3 * abs(float(twice.first[0]))
+    evidence = (seen("first_difference", own, "nat", "0"), seen("change_of_loss", rise, "nat", "0"))
+    return yes_or_no("first_step_alike", alike and rise > context.value("calm_nats"), *evidence)
+
+
+def data_served_again(context: CheckContext) -> CheckResult:
+    """The loss behind the border swings from step to step as it did at the start of the run."""
+    known = context.tracks("loss")
+    both = sides(known, context.segment)
+    link, deviations, count = (0.0, 0.0, 0) if both is None else served_again(known, both[1])
+    if not count:
+        return missing("data_served_again", "earlier_steps")
+    sure = deviations >= 3.5 and link >= 0.25
+    alike, certain = seen("correlation", link, "", "< 0.25"), seen("deviations", deviations)
+    return yes_or_no("data_served_again", sure, alike, certain)
+
+
 def lr_jumps_at_segment(context: CheckContext) -> CheckResult:
     """The learning rate differs by more than 5 % over the border of the segments."""
     both = _both(context, "lr")
@@ -244,6 +272,7 @@ RESUME: dict[str, Check] = {
     for check in (
         after_resume, loss_higher_after, loss_lower_after, loss_like_new, same_then_worse,
         bump_is_short, bump_is_long, lr_jumps_at_segment, samples_restart, epoch_restarts,
+        first_step_alike, data_served_again,
         speed_shifts_at_segment, older_checkpoint, began_again, sound_checkpoint,
     )
 }  # fmt: skip

@@ -9,6 +9,7 @@ from loganalyze.checks.base import (
     Check,
     CheckContext,
     Floats,
+    at_step,
     median,
     missing,
     seen,
@@ -16,6 +17,7 @@ from loganalyze.checks.base import (
     yes_or_no,
 )
 from loganalyze.model import CheckResult
+from loganalyze.series_trend import running_median
 
 
 def _raw(context: CheckContext, *names: str) -> Floats:
@@ -101,6 +103,48 @@ def kl_without_gain(context: CheckContext) -> CheckResult:
     flat = after - before < 0.05 * max(abs(before), 1e-9)
     evidence = (seen("change_ratio", ratio, "", "< 2"), seen("reward_change", after - before))
     return yes_or_no("kl_without_gain", ratio > 2 and flat, *evidence)
+
+
+def lr_jumped_earlier(context: CheckContext) -> CheckResult:
+    """The learning rate jumped up by half or more within the sixty lines before, warm-up apart."""
+    track = context.track("lr")
+    if track is None or context.first is None or len(track) < 20:
+        return missing("lr_jumped_earlier", "lr")
+    end = int(np.searchsorted(track.steps, context.first, side="right"))
+    begin = max(10, end - 60)
+    values = track.values[begin:end]
+    if len(values) < 2 or not (values[:-1] > 0).all():
+        return missing("lr_jumped_earlier", "lr")
+    ratio = float(np.max(values[1:] / values[:-1]))
+    limit = context.value("lr_jump")
+    place = at_step(context, "lr", context.first, "learning_rate")
+    return yes_or_no("lr_jumped_earlier", ratio > limit, place,
+                     seen("largest_ratio", ratio, "", f"<= {limit:g}"))  # fmt: skip
+
+
+def _leaves(values: Floats, *, up: bool) -> int | None:
+    """First record of the stretch to the end that lies half above (or 15 % below) the level."""
+    if len(values) < 60:
+        return None
+    level = median(values[20 : max(len(values) // 2, 40)])
+    away = values > 1.5 * level if up else values < 0.85 * level
+    near = np.flatnonzero(~away)
+    begin = int(near[-1]) + 1 if len(near) else 0
+    return begin if len(values) - begin >= 5 else None
+
+
+def entropy_falls_first(context: CheckContext) -> CheckResult:
+    """The entropy left its level for good before KL left its own, or KL did not at all."""
+    drift, entropy = context.track("kl"), context.track("entropy")
+    if entropy is None or drift is None:
+        return missing("entropy_falls_first", "entropy" if entropy is None else "kl")
+    fell = _leaves(running_median(entropy.values, 5), up=False)
+    rose = _leaves(running_median(drift.values, 9), up=True)
+    if fell is None:
+        return yes_or_no("entropy_falls_first", False)
+    at = int(entropy.steps[fell])
+    later = rose is None or int(drift.steps[rose]) > at
+    return yes_or_no("entropy_falls_first", later, at_step(context, "entropy", at, "entropy_value"))
 
 
 def updates_large(context: CheckContext) -> CheckResult:
@@ -223,8 +267,8 @@ RL: dict[str, Check] = {
     check.__name__: check
     for check in (
         rewards_equal, answers_cut_off, ratio_off_one, rollout_gap_grew, kl_negative,
-        kl_without_gain, updates_large, entropy_gone, length_grew, reward_constant, margins_zero,
-        margins_large,
+        kl_without_gain, lr_jumped_earlier, entropy_falls_first, updates_large, entropy_gone,
+        length_grew, reward_constant, margins_zero, margins_large,
         rank_outlier, attention_logits_grow, metrics_lacking, lines_unknown, steps_have_holes,
     )
 }  # fmt: skip

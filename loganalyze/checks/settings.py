@@ -126,9 +126,11 @@ def lr_decayed(context: CheckContext) -> CheckResult:
 
 def lr_ends_early(context: CheckContext) -> CheckResult:
     """The schedule reached its lowest rate before half of the planned steps."""
-    track, total = context.track("lr"), number(context.config(*_STEPS))
-    if track is None or total is None or len(track) < 20:
-        return missing("lr_ends_early", "lr" if track is None else "setting_total_steps")
+    track = context.track("lr")
+    if track is None or len(track) < 20:
+        return missing("lr_ends_early", "lr")
+    # Whatever was planned, the run went on at least to its last line.
+    total = max(number(context.config(*_STEPS)) or 0.0, float(track.steps[-1]))
     values = track.values
     peak, low = int(np.nanargmax(values)), float(np.nanmin(values[int(np.nanargmax(values)) :]))
     at_floor = np.flatnonzero(values[peak:] <= max(1.02 * low, 1e-12))
@@ -245,6 +247,24 @@ def rate_in_log(context: CheckContext) -> CheckResult:
     return yes_or_no("rate_in_log", shape == "zero", seen("schedule_shape", str(shape)), *place)
 
 
+def rate_is_wild(context: CheckContext) -> CheckResult:
+    """The finding is about a learning rate far above what any such training uses."""
+    told = context.finding.statistics
+    own = [f for f in context.of_kind("config_audit") if "lr_" in str(f.statistics.get("rule"))]
+    high = told.get("side") == "above" and bool(own) and told.get("rule") != "peak_share"
+    value = told.get("value")
+    shown = seen("peak_rate", value if isinstance(value, int | float) else None)
+    return yes_or_no("rate_is_wild", high, shown)
+
+
+def start_is_wide(context: CheckContext) -> CheckResult:
+    """The finding is about a start that is too wide: the first loss, or the deviation set."""
+    rule = str(context.finding.statistics.get("rule"))
+    track = context.track("loss")
+    place = [at_point(context, track, 0, "first_loss")] if track is not None and len(track) else []
+    return yes_or_no("start_is_wide", rule in ("first_loss_nat", "init_ratio"), *place)
+
+
 SETTINGS: dict[str, Check] = {
     **{
         check.__name__: check
@@ -252,7 +272,8 @@ SETTINGS: dict[str, Check] = {
             lr_changed, lr_near_peak, near_warmup_end, no_warmup, lr_low_for_task, lr_tiny,
             lr_decayed,
             lr_ends_early, late_in_run, small_batch, init_wide, tensor_over_node,
-            tensor_parallel_on, pipeline_bubble, accumulates, moe_on, rate_in_log,
+            tensor_parallel_on, pipeline_bubble, accumulates, moe_on, rate_in_log, rate_is_wild,
+            start_is_wide,
         )
     },
     "overlap_on": setting("overlap_on", "overlap_comm", "overlap_grad_reduce"),

@@ -7,7 +7,6 @@ import re
 from itertools import pairwise
 
 import numpy as np
-import polars as pl
 
 from loganalyze.checks.base import (
     Check,
@@ -194,28 +193,6 @@ def one_gpu_slower(context: CheckContext) -> CheckResult:
     return missing("one_gpu_slower", "gpu_sm_clock_hz")
 
 
-def data_explains_slow_steps(context: CheckContext) -> CheckResult:
-    """In the slow steps waiting for data makes up more than half of the time they took longer."""
-    frame = context.run.readings
-    if "data_time_s" not in frame.columns or "step_time_s" not in frame.columns:
-        return missing("data_explains_slow_steps", "data_time_s")
-    names = ("step_time_s", "data_time_s")
-    means = frame.group_by("segment", "step").agg(pl.col(name).mean() for name in names)
-    pairs = means.select(names).drop_nulls().to_numpy()
-    pairs = pairs[np.isfinite(pairs).all(axis=1)]
-    if len(pairs) < 10:
-        return missing("data_explains_slow_steps", "data_time_s")
-    if len(pairs) < 0.5 * means["step_time_s"].drop_nulls().len():  # timers of single steps only
-        return missing("data_explains_slow_steps", "every_step")
-    whole, part = pairs[:, 0] - np.median(pairs[:, 0]), pairs[:, 1] - np.median(pairs[:, 1])
-    slow = whole > 0.3 * np.median(pairs[:, 0])
-    if not slow.any():
-        return missing("data_explains_slow_steps", "data_time_s")
-    explained = float(np.median(part[slow] / whole[slow]))
-    evidence = seen("explained_share", explained, "share", "> 0.5")
-    return yes_or_no("data_explains_slow_steps", explained > 0.5, evidence)
-
-
 def expert_load(context: CheckContext) -> CheckResult:
     """The load of the fullest expert (or the balancing loss) rose at the incident."""
     columns = context.run.readings.columns
@@ -233,6 +210,18 @@ def expert_load(context: CheckContext) -> CheckResult:
             place = at_step(context, name, context.first, "expert_load_value")
             return yes_or_no("expert_load", ratio > limit, evidence, place)
     return missing("expert_load", "tokens_per_expert")
+
+
+def load_rises_late(context: CheckContext) -> CheckResult:
+    """The experts had been in balance before: it is no matter of the start (TREES, T-27)."""
+    own = context.of_kind("expert_imbalance")
+    track = context.track(str(own[0].metric)) if own else None
+    if track is None or own[0].step_first is None:
+        return missing("load_rises_late", "tokens_per_expert")
+    start = int(track.steps[0])
+    share = (own[0].step_first - start) / max(int(track.steps[-1]) - start, 1)
+    evidence = seen("share_of_run", share, "share", "> 0.1")
+    return yes_or_no("load_rises_late", share > 0.1, evidence)
 
 
 def one_gpu_hotter(context: CheckContext) -> CheckResult:
@@ -318,7 +307,7 @@ SPEED: dict[str, Check] = {
         for check in (
             near_checkpoints, near_evaluations, short_pauses, longer_sequences,
             time_follows_length, batch_grew, abrupt_and_lasting, slow_from_start, one_gpu_slower,
-            data_explains_slow_steps, expert_load, one_gpu_hotter, hot, busy_without_power,
+            expert_load, load_rises_late, one_gpu_hotter, hot, busy_without_power,
             idle_gpu, mfu_impossible, waits_least,
             creeps_slower,
         )

@@ -8,8 +8,11 @@ import numpy as np
 
 from loganalyze.config import Thresholds
 from loganalyze.detectors.audit import CONFIG_AUDIT
+from loganalyze.detectors.audit_changes import CHANGES
+from loganalyze.detectors.audit_curves import CONTRADICTIONS
 from loganalyze.detectors.base import Context, Detector, named
 from loganalyze.detectors.coverage import COVERAGE
+from loganalyze.detectors.experts import EXPERTS
 from loganalyze.detectors.grad_explosion import DETECTOR as GRAD_EXPLOSION
 from loganalyze.detectors.grad_low import OSCILLATION as GRAD_OSCILLATION
 from loganalyze.detectors.grad_low import VANISHING as GRAD_VANISHING
@@ -33,6 +36,7 @@ from loganalyze.detectors.memory import MEMORY
 from loganalyze.detectors.nonfinite import GRAD as GRAD_NONFINITE
 from loganalyze.detectors.nonfinite import LOSS as LOSS_NONFINITE
 from loganalyze.detectors.ranks import RANKS
+from loganalyze.detectors.resume_data import DETECTOR as RESUME_DATA
 from loganalyze.detectors.rl import RL
 from loganalyze.detectors.speed import SPEED_OVER_TIME
 from loganalyze.detectors.speed_efficiency import EFFICIENCY
@@ -47,6 +51,7 @@ DETECTORS: tuple[Detector, ...] = (
     LOSS_EPOCHS,
     OSCILLATION,
     DISCONTINUITY,
+    RESUME_DATA,
     MISSCALED,
     VAL_LOSS,
     GRAD_NONFINITE,
@@ -66,10 +71,13 @@ DETECTORS: tuple[Detector, ...] = (
     *MEMORY,
     *HARDWARE,
     *RANKS,
+    EXPERTS,
     FAILURE_EVENTS,
     SAVES_AND_RESTARTS,
     *RL,
     CONFIG_AUDIT,
+    CONTRADICTIONS,
+    CHANGES,
     *COVERAGE,
 )
 

@@ -41,6 +41,7 @@ def detect_settings(context: Context) -> list[Finding]:
         *_warmup(context, found),
         *_simple(context, found),
         *_parallel(context, found),
+        *_moments(context, found),
         *_precision(context),
     ]
     return [_finding(context, remark) for remark in remarks]
@@ -122,6 +123,22 @@ def _parallel(context: Context, found: dict[str, float]) -> list[Remark]:
     if tp is None or tp <= context.value("config_audit.tensor_parallel_high"):
         return []
     return [_over("tp", tp, "config_audit.tensor_parallel_high")]
+
+
+def _moments(context: Context, found: dict[str, float]) -> list[Remark]:
+    """Adam's betas and eps; a warning where eps alone damps every update."""
+    if not _adam(context):
+        return []
+    remarks: list[Remark] = []
+    eps, beta1, beta2 = (found.get(key) for key in ("eps", "beta1", "beta2"))
+    if eps is not None and eps > context.value("config_audit.eps_high"):
+        wild = eps >= 10 * context.value("config_audit.eps_high")
+        remarks.append(_over("eps", eps, "config_audit.eps_high", "warning" if wild else "info"))
+    if beta1 is not None and 0 < beta1 < context.value("config_audit.beta1_low"):
+        remarks.append(_under("beta1", beta1, "config_audit.beta1_low"))
+    if beta2 is not None and 0 < beta2 < 1:
+        remarks += _range(context, "beta2", beta2, "beta2")
+    return remarks
 
 
 def _precision(context: Context) -> list[Remark]:

@@ -32,6 +32,9 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "pp": ("pipeline_model_parallel_size", "pipe_parallel_size", "pipeline_parallel_size"),
     "hidden": ("hidden_size", "d_model", "n_embd"),
     "init_std": ("init_method_std", "initializer_range"),
+    "eps": ("adam_eps", "adam_epsilon", "eps", "epsilon"),
+    "beta1": ("adam_beta1", "beta1"),
+    "beta2": ("adam_beta2", "beta2"),
     "gpus_per_node": ("gpus_per_node", "nproc_per_node"),
     "min_loss_scale": ("min_loss_scale",),
 }  # fmt: skip
@@ -71,6 +74,9 @@ def _flat(config: Mapping[str, str]) -> dict[str, str]:
         text = str(value).strip()
         if text.startswith("{") and text.endswith("}") and len(text) < 2000:
             flat = {**_parsed(text), **flat}
+    for name in [name for name in flat if re.split(r"[./_]", name)[-1] == "betas"]:
+        pair = re.findall(r"[\d.]+(?:e-?\d+)?", str(flat[name]))
+        flat |= dict(zip(("beta1", "beta2"), pair, strict=False)) if len(pair) == 2 else {}
     for name in list(flat):
         short = re.split(r"[./]", name)[-1]
         flat.setdefault(short, flat[name])

@@ -13,7 +13,7 @@ from loganalyze.detectors.base import Context, Detector, finding
 from loganalyze.detectors.loss_common import is_excerpt, loss_events
 from loganalyze.model import Evidence, Finding, LineRef, Severity
 from loganalyze.series import Floats, stretches
-from loganalyze.tracks import Track, row_ref
+from loganalyze.tracks import Track, longest_row, row_ref
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,14 +275,12 @@ def _told_count(detail: str | None) -> int:
 
 
 def _most_in_a_row(context: Context, steps: np.ndarray, counts: np.ndarray) -> int:
-    """Longest row of skipped steps: of full intervals, or of messages one step apart."""
+    """Longest row of skipped steps: of full intervals, or of messages without a gap."""
     if counts.max() >= context.value("skipped_steps.row_critical"):
         return int(counts.max())
     interval = max(1, context.run.meta.log_interval)
     if context.events("overflow").height:
-        known = np.unique(steps[steps >= 0])
-        together = np.diff(known) <= 1
-        return max([b - a + 2 for a, b in stretches(together)], default=1)
+        return longest_row(steps[steps >= 0], counts[steps >= 0], interval)
     full = counts >= interval
     return max(
         [int(counts[a : b + 1].sum()) for a, b in stretches(full)], default=int(counts.max())
@@ -307,7 +305,8 @@ def all_skipped(context: Context) -> list[Finding]:
     overflows = context.events("overflow").height
     losses = 0 if "loss" not in rows.columns else rows["loss"].count()
     skips = int((rows["skipped_steps"] > 0).sum()) if rows.height else 0
-    if not rows.height or (losses and overflows < rows.height) or skips + overflows < rows.height:
+    told = max(skips, overflows)  # both tell of the same steps: they don't add up
+    if not rows.height or (losses and overflows < rows.height) or told < rows.height:
         return []
     worst = rows.height >= context.value("no_learning.skipped_records")
     last = rows.row(rows.height - 1, named=True)
@@ -318,7 +317,7 @@ def all_skipped(context: Context) -> list[Finding]:
             metric="skipped_steps",
             first=int(rows["step"].to_numpy().min()),
             last=int(rows["step"].to_numpy().max()),
-            statistics={"records": rows.height, "skipped_records": max(skips, overflows)},
+            statistics={"records": rows.height, "skipped_records": told},
             threshold=context.thresholds["no_learning.skipped_records"],
             evidence=(
                 Evidence(

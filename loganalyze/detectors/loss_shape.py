@@ -167,6 +167,9 @@ def misscaled(context: Context) -> list[Finding]:
             and abs(first / (chance * count) - 1.0) < context.value("loss_misscaled.tolerance")
         ):
             return [_scaled(context, curve, chance, first, key, count)]
+    count = _micro_batches(context)
+    if count and abs(first / (chance * count) - 1.0) < context.value("loss_misscaled.tolerance"):
+        return [_scaled(context, curve, chance, first, "micro-batches", count)]
     for key in _PARALLEL:
         count = _number(context, key)
         offset = context.value("loss_misscaled.tolerance_nat")
@@ -175,10 +178,20 @@ def misscaled(context: Context) -> list[Finding]:
     return []
 
 
+def _micro_batches(context: Context) -> float | None:
+    """Micro-batches of a step where only the sizes of batches are told; None for one or unknown."""
+    whole, part = _number(context, "global_batch_size"), _number(context, "micro_batch_size")
+    ranks = _number(context, "data_parallel_size") or _number(context, "world_size")
+    if not whole or not part or not ranks:
+        return None
+    count = whole / (part * ranks)
+    return count if count >= 2 and count == int(count) else None
+
+
 def _chance(context: Context) -> float | None:
     for key in _VOCABULARY:
         size = _number(context, key)
-        if size and size > 1000:
+        if size and size >= 100:
             return math.log(size)
     return None
 

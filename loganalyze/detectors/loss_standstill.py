@@ -157,8 +157,11 @@ def _memorised(context: Context, curve: Curve) -> list[Finding]:
     if n < context.value("loss_too_low.points"):
         return []
     end = float(np.median(curve.values[-max(3, n // 20) :]))
-    if end >= limit or float(np.median(curve.values[: max(3, n // 50)])) < 10 * limit:
+    if end >= limit and not _val_as_low(context, end):
         return []
+    if float(np.median(curve.values[: max(3, n // 50)])) < 10 * limit:
+        return []
+    limit = max(limit, 1.5 * end)
     low = curve.values < limit
     first = _first_lasting(low)
     return [
@@ -174,6 +177,15 @@ def _memorised(context: Context, curve: Curve) -> list[Finding]:
             evidence=(point(context, curve.track, int(curve.at[-1]), "loss_end", unit="nat"),),
         )
     ]
+
+
+def _val_as_low(context: Context, end: float) -> bool:
+    """Whether text that was not trained on is foretold as well as no language can be."""
+    most = context.value("loss_too_low.nat_with_val")
+    if end >= most or context.profile != "pretrain":
+        return False
+    known = [t.values[np.isfinite(t.values)] for t in context.tracks("val_loss")]
+    return any(len(values) >= 2 and float(values[-1]) < most for values in known)
 
 
 def _first_lasting(low: np.ndarray) -> int:

@@ -30,7 +30,10 @@ def _zero(context: Context, track: Track) -> list[Finding]:
             continue
         whole = last - first + 1 >= 0.9 * len(track)
         late = first > 0 and last == len(track) - 1
-        severity: Severity = "critical" if whole else "info" if late else "warning"
+        share = (last - first + 1) / len(track)
+        # A tail of zeros is how schedules end; where they fill much of the run, it was for nothing.
+        end = late and share < context.value("lr_schedule.zero_share")
+        severity: Severity = "critical" if whole else "info" if end else "warning"
         return [_state(context, track, first, last, severity, "zero", "lr_schedule.zero_points")]
     return []
 

@@ -120,18 +120,15 @@ def _steady(context: Context, values: FloatArray, growth: Growth) -> bool:
 
 
 def _short(context: Context, track: Track, at: IntArray) -> Growth | None:
-    """Few records: only a straight line that rises at every record, and by a lot.
-
-    It may begin up to half way: what stands before it was the time before the leak.
-    """
-    least = int(context.value("memory_leak.few_records"))
-    if len(at) < least:
+    """Few records: only a straight line that rises at every record to the last, and by a lot."""
+    flat = np.flatnonzero(np.diff(track.values[at]) <= 0)
+    at = at[int(flat[-1]) + 1 :] if len(flat) else at
+    rises = np.diff(track.values[at])
+    if len(rises):  # noise may rise as well; the growth begins where its pace does
+        at = at[int(np.argmax(rises >= 0.3 * np.median(rises))) :]
+    if len(at) < context.value("memory_leak.few_records"):
         return None
-    level = np.flatnonzero(np.diff(track.values[at]) <= 0)
-    body = at[int(level[-1]) + 1 :] if len(level) else at
-    if len(body) < max(least, len(at) // 2):
-        return None
-    values, x = track.values[body], track.steps[body].astype(np.float64)
+    values, x = track.values[at], track.steps[at].astype(np.float64)
     if len(np.unique(x)) < len(x):
         return None
     straight = float(np.corrcoef(x, values)[0, 1] ** 2)

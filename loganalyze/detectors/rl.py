@@ -60,8 +60,10 @@ def _kl_grown(context: Context, track: Track, calm: FloatArray) -> Finding | Non
     past = int(th.value("kl_blowup.past_records"))
     before = np.maximum(trailing_median(calm, past), th.value("kl_blowup.floor"))
     high = np.flatnonzero((calm > ratio.value * before) & (calm > th.value("kl_blowup.note")))
+    # Policy and reference part from the same point: what KL grows by at first says nothing.
+    high = high[high >= th.value("rl.start_records")]
     if len(high) < th.value("kl_blowup.times"):
-        return None
+        return _kl_drift(context, track, calm)
     worst = int(np.argmax(calm))
     lasting = _last_run(calm > th.value("kl_blowup.note")) >= th.value("rl.start_records") // 2
     severe = calm[worst] > th.value("kl_blowup.alarm")
@@ -87,6 +89,50 @@ def _kl_grown(context: Context, track: Track, calm: FloatArray) -> Finding | Non
             point(context, track, worst, "rl_kl"),
         ),
     )
+
+
+def _kl_drift(context: Context, track: Track, calm: FloatArray) -> Finding | None:
+    """A level that doubled and stays, at a nat or more, while the reward no longer gains."""
+    th = context.thresholds
+    width = int(th.value("rl.start_records"))
+    ratio = th["kl_blowup.drift_ratio"]
+    if len(calm) < 3 * width:
+        return None
+    end = float(np.median(calm[-width // 2 :]))
+    past = calm[width : -width]
+    level = float(np.median(past[: max(len(past) // 2, 1)]))
+    high = calm > 0.5 * (1 + ratio.value) * level
+    run = _last_run(high)
+    if end < ratio.value * level or end < th.value("kl_blowup.alarm") or run < width // 2:
+        return None
+    first, worst = len(calm) - run, int(np.argmax(calm))
+    if _reward_gained(context, int(track.steps[first])):
+        return None
+    return finding(
+        "kl_blowup",
+        "warning",
+        track=track,
+        first=int(track.steps[first]),
+        last=int(track.steps[-1]),
+        peak=int(track.steps[worst]),
+        statistics={"peak": float(calm[worst]), "before": level, "ratio": end / level,
+                    "lasting": 1},
+        threshold=ratio,
+        evidence=(
+            point(context, track, first, "rl_kl", expected=f"{level:.3g}"),
+            point(context, track, worst, "rl_kl"),
+        ),
+    )  # fmt: skip
+
+
+def _reward_gained(context: Context, step: int) -> bool:
+    """Whether the reward rose by 5 % or more from a step on: KL is the price of what is learnt."""
+    for track in _curves(context, "reward"):
+        before, after = track.values[track.steps < step][-20:], track.values[track.steps >= step]
+        if len(before) and len(after):
+            gain = float(np.median(after[-20:]) - np.median(before))
+            return gain >= 0.05 * max(abs(float(np.median(before))), 1e-9)
+    return False
 
 
 def _kl_negative(context: Context, track: Track, calm: FloatArray) -> Finding | None:

@@ -15,7 +15,7 @@ from loganalyze_parsers.api import Line, Taken
 from loganalyze_parsers.deepspeed_state import State, event
 
 _ENVELOPE = re.compile(r"\[(?P<level>INFO|WARNING|ERROR|DEBUG)\] \[[\w.-]+:\d+:[\w<>]+\]")
-_CONFIG = re.compile(r"\[config\.py:\d+:print\]\s+([A-Za-z_]\w*)\s*\.*\s+(\S.*)$")
+_CONFIG = re.compile(r"\[config\.py:\d+:print\](?: \[Rank \d+\])?\s+([A-Za-z_]\w*)\s*\.*\s+(\S.*)$")
 _VERSION = re.compile(r"DeepSpeed info: version=([\w.+-]+)")
 _STEP = re.compile(r"(?:global_step|checkpoint-|iter_)(\d{1,15})")
 _SAVE_BEGIN = re.compile(r"\[Torch\] Checkpoint (\S+) is about to be saved")
@@ -24,6 +24,8 @@ _SHARD = re.compile(
     r"\[Torch\] (?:Saving|Saved|Loaded checkpoint)|Saving model checkpoint: |zero checkpoint saved"
     r"|successfully read|loading \d+ zero partition|\[Torch\] Loading checkpoint"
 )
+#: Shards by the tag of their folder, which says of which checkpoint they are.
+_SHARD_SAVE = re.compile(r"\[Torch\] (Saving|Saved) \S*?((?:global_step|checkpoint-|iter_)\d+)")
 _LOAD = re.compile(r"\[Torch\] Loading checkpoint from (\S+)")
 
 
@@ -54,7 +56,28 @@ def _checkpoint(line: Line, state: State) -> Taken | None:
     match = _LOAD.search(text)
     if match is not None:
         return _once(line, "checkpoint_load", match[1].rsplit("/", 1)[0], state)
+    match = _SHARD_SAVE.search(text)
+    if match is not None:
+        return _of_shards(line, match[1], match[2], state)
     return Taken(ignored="shard of a checkpoint") if _SHARD.search(text) else None
+
+
+def _of_shards(line: Line, word: str, tag: str, state: State) -> Taken:
+    """Versions that announce no checkpoint as a whole: its first shard begins it and ends it.
+
+    Where the checkpoint itself was announced under the same tag, the shards say nothing new.
+    """
+    begun = f"checkpoint_save_begin {tag}"
+    by_shards = f"{begun} by shards"
+    if word == "Saving" and state.checkpoint_seen.split(" by ")[0] not in (
+        begun, f"checkpoint_save_end {tag}",
+    ):  # fmt: skip
+        taken = _once(line, "checkpoint_save_begin", tag, state)
+        state.checkpoint_seen = by_shards
+        return taken
+    if word == "Saved" and state.checkpoint_seen == by_shards:
+        return _once(line, "checkpoint_save_end", tag, state)
+    return Taken(ignored="shard of a checkpoint")
 
 
 def _once(line: Line, kind: str, name: str, state: State) -> Taken:
