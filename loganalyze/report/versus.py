@@ -12,7 +12,7 @@ from loganalyze import config
 from loganalyze.compare.curves import Curve as Line
 from loganalyze.compare.curves import curve
 from loganalyze.compare.judge import compare_runs
-from loganalyze.compare.model import Cost, Pair, SettingDifference
+from loganalyze.compare.model import Comparison, Cost, Pair, SettingDifference
 from loganalyze.compare.sentences import (
     Row,
     common_steps,
@@ -58,7 +58,7 @@ def versus(diagnosis: Diagnosis, baseline: RunLog) -> Versus:
     """Compares a run with the baseline by the thresholds in force; the run is `other`."""
     run = diagnosis.run
     base = _named_apart(baseline, run.meta.id)
-    made = compare_runs((base, run), _thresholds(diagnosis))
+    made = _compared(diagnosis, base)
     pair = made.pairs[0]
     equal = [metric_label(metric.metric) for metric in pair.metrics if metric.equal]
     return Versus(
@@ -77,6 +77,17 @@ def versus(diagnosis: Diagnosis, baseline: RunLog) -> Versus:
         more_settings=max(0, len(pair.settings) - MOST_SETTINGS),
         costs=_costs(made.costs),
     )
+
+
+def in_short(diagnosis: Diagnosis, baseline: RunLog) -> tuple[Both, ...]:
+    """The verdict and where the losses part, in sentences: what text formats say."""
+    made = _compared(diagnosis, _named_apart(baseline, diagnosis.run.meta.id))
+    pair = made.pairs[0]
+    return (verdict_sentence(made.base, pair), *parting_sentences(pair)[:2])
+
+
+def _compared(diagnosis: Diagnosis, base: RunLog) -> Comparison:
+    return compare_runs((base, diagnosis.run), _thresholds(diagnosis))
 
 
 def _named_apart(baseline: RunLog, other: str) -> RunLog:
