@@ -64,7 +64,7 @@ function look() {
   requestAnimationFrame(look);
 }
 requestAnimationFrame(look);
-"""  # noqa: E501
+"""
 
 
 @dataclass(frozen=True)
