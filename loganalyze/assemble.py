@@ -189,7 +189,8 @@ def _config(events: Sequence[Event]) -> dict[str, str]:
     config: dict[str, str] = {}
     for event in events:
         if event.kind == "config":
-            config.update({name: str(value) for name, value in event.detail.items()})
+            told = event.detail.items()
+            config.update({name: str(value) for name, value in told if not name.startswith("@")})
     return dict(sorted(config.items()))
 
 

@@ -284,11 +284,15 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Everything a report shows: the runs, and the inputs nobody could read."""
+    """Everything a report shows: the runs, the inputs nobody could read, the run to compare with.
+
+    baseline: a run that is held for normal; the page lays every other run beside it.
+    """
 
     version: str
     diagnoses: tuple[Diagnosis, ...]
     unread: tuple[Source, ...] = ()
+    baseline: RunLog | None = None
 
     @property
     def verdict(self) -> Verdict:

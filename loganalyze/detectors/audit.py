@@ -14,7 +14,7 @@ from loganalyze.detectors.audit_settings import (
     warmup_share,
 )
 from loganalyze.detectors.base import Context, Detector, finding
-from loganalyze.detectors.life_events import happenings
+from loganalyze.detectors.life_events import Happening, happenings
 from loganalyze.model import Evidence, Finding, LineRef, Severity, Threshold
 
 #: Settings that a rule counts in another unit than the one they are printed in.
@@ -178,10 +178,11 @@ def _shown(
     context: Context, remark: Remark, named: str, threshold: Threshold
 ) -> tuple[Evidence, ...]:
     """The setting as printed and, where the rule counts it otherwise, what the rule looked at."""
-    ref = _config_ref(context)
     if remark.key == "precision":
         text = f"fp{remark.value:.0f}"
+        ref = _config_ref(context, "fp16" if text == "fp16" else "bf16")
         return (Evidence(label="config_precision", value=text, expected="bf16", ref=ref),)
+    ref = _config_ref(context, named)
     usual = f"{'<=' if remark.side == 'above' else '>='} {threshold.value:g}"
     counted = remark.key in _COUNTED
     printed = Evidence(
@@ -197,9 +198,23 @@ def _shown(
     return (printed, Evidence(label=label, value=remark.value, unit=unit, expected=usual, ref=ref))
 
 
-def _config_ref(context: Context) -> LineRef | None:
+def _config_ref(context: Context, named: str) -> LineRef | None:
+    """The line that says a setting, or the head of the dump that does; the last dump of any."""
     dumps = happenings(context.run, ("config",))
+    for dump in reversed(dumps):
+        if named in dump.detail:
+            return _place(dump, named)
     return dumps[-1].ref if dumps else None
+
+
+def _place(dump: Happening, named: str) -> LineRef:
+    """Where a setting stands in a dump of many lines, if the parser told."""
+    words = str(dump.detail.get("@places", "")).split()
+    found = dict(zip(words[::2], words[1::2], strict=False)).get(named)
+    if found is None:
+        return dump.ref
+    line, offset, length = (int(part) for part in found.split(":"))
+    return LineRef(source=dump.ref.source, line=line, offset=offset, length=length)
 
 
 CONFIG_AUDIT = Detector(

@@ -44,7 +44,7 @@ def render_html(report: Report, lang: str, *, files: Files | None = None) -> str
     pages, data = [], []
     for run in runs:
         drawn = charts(run, share)
-        pages.append(page.run_page(run, drawn, files or {}))
+        pages.append(page.run_page(run, drawn, files or {}, report.baseline))
         data.append(page_data(run, drawn))
     script = _script()
     context = {
@@ -144,7 +144,14 @@ def _pair(text: Both | str) -> Markup:
         return escape(_shown(text))
     if text.same:
         return escape(_shown(text.en))
-    return Markup("<i lang=en>{}</i><i lang=zh>{}</i>").format(_shown(text.en), _shown(text.zh))
+    return Markup("<i lang=en>{}</i><i lang=zh>{}</i>").format(
+        _kept_together(_shown(text.en)), _kept_together(_shown(text.zh))
+    )
+
+
+def _kept_together(text: str) -> str:
+    """A number and its per cent sign are never parted by the end of a line."""
+    return text.replace(" %", "\u00a0%")
 
 
 def _cleaned(value: Any) -> Any:

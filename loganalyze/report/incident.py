@@ -255,7 +255,7 @@ def _charts(
                   for f in members if f.metric == name and f.step_first is not None]  # fmt: skip
         window = _window(incident.step_first, last, named[name])
         drawing = chart(named[name].curves, named[name].metric.unit, shades=shades,
-                        window=window, size=(400, 150))  # fmt: skip
+                        window=window, size=(380, 150))  # fmt: skip
         if drawing is not None:
             made.append((metric_label(name), drawing))
     return tuple(made)

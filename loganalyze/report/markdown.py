@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
-from loganalyze.model import Evidence, Finding, Incident, Report
+from loganalyze.model import Evidence, Finding, Incident, Report, RunLog
 from loganalyze.report import amounts, numbers, story
 from loganalyze.report.model import RunView, fine, missing_of, ordered_causes, views
 from loganalyze.report.story import Files
 from loganalyze.report.text import CHECK_MARKS, place, skip_reason
+from loganalyze.report.versus import in_short
 from loganalyze.report.wording import Both, both, cause_text, joined, kind_title
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|~>$])")
@@ -38,16 +39,19 @@ def render_markdown(report: Report, lang: str, *, files: Files | None = None) ->
     runs = views(report.diagnoses)
     lines = [f"# loganalyze: {inert(story.report_line(report, runs).of(lang))}", ""]
     for run in runs:
-        lines += _run(run, lang, files or {})
+        lines += _run(run, lang, files or {}, report.baseline)
     lines += _inputs(report, runs, lang)
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _run(run: RunView, lang: str, files: Files) -> list[str]:
+def _run(run: RunView, lang: str, files: Files, baseline: RunLog | None) -> list[str]:
     lines = [f"## {inert(run.id)}", "", f"**{inert(story.verdict_line(run).of(lang))}**", ""]
     first = story.first_trouble(run)
-    facts = [("ui_first", first)] if first else []
+    facts = [("ui_first", first), ("ui_then", story.followed(run))]
+    facts += [("ui_why", story.why(run.headline))] if run.headline else []
     facts += [("ui_behind", story.basis(run))]
+    told = in_short(run.diagnosis, baseline) if baseline else ()
+    facts += [("ui_baseline_short", text) for text in told]
     lines += [_fact(key, text, lang) for key, text in facts if text is not None]
     lines += ["", *_ordered("ui_do_first", story.do_first(run), lang)]
     for incident in run.incidents:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from loganalyze import config
-from loganalyze.model import DetectorRun, Finding, LineRef, Threshold, severity_rank
-from loganalyze.report import numbers, story
+from loganalyze.model import DetectorRun, Finding, LineRef, RunLog, Threshold, severity_rank
+from loganalyze.report import amounts, numbers, story
 from loganalyze.report.curves import MOST_CHARTS, Chart
 from loganalyze.report.heat import HeatMap, heat_maps
 from loganalyze.report.incident import FindingBlock, IncidentCard, cards, finding_block
+from loganalyze.report.memory import MemoryBudget, memory_budget
 from loganalyze.report.model import (
     LEVELS,
     PANELS,
@@ -24,10 +25,13 @@ from loganalyze.report.quotes import Quoter
 from loganalyze.report.story import Files
 from loganalyze.report.svg import Shade, chart
 from loganalyze.report.text import skip_reason
+from loganalyze.report.versus import Versus, versus
 from loganalyze.report.wording import Both, both, kind_title, metric_label
 
 MOST_BLOCKS = 16  # findings shown with their evidence; more are rows of the list
 MOST_CONFIG = 300
+#: What the configuration section shows, where no incident holds it.
+AUDITED = frozenset({"config_audit", "lr_schedule"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +51,7 @@ class Panel:
 
     key: str
     charts: tuple[ChartView, ...]
-    values: tuple[tuple[Both, str, Both], ...]  # metrics that need no drawing: label, value, when
+    values: tuple[tuple[Both, Both, Both], ...]  # metrics that need no drawing: label, value, when
     missing: Both | None
 
 
@@ -68,12 +72,16 @@ class RunPage:
     run: RunView
     prefix: str
     first: tuple[Both, Both] | None
+    then: Both | None
     why: Both | None
     do: tuple[Both, ...]
     commands: tuple[str, ...]
     hero: ChartView | None
     cards: tuple[IncidentCard, ...]
     loose: tuple[FindingBlock, ...]
+    audit: tuple[FindingBlock, ...]  # remarks about the configuration
+    memory: MemoryBudget | None
+    versus: Versus | None
     rows: tuple[tuple[Finding, bool], ...]  # finding, and whether the page shows its evidence
     panels: tuple[Panel, ...]
     undrawn: int  # metrics beyond those that the page draws
@@ -87,29 +95,36 @@ class RunPage:
     problems: tuple[tuple[str, str, str], ...]
 
 
-def run_page(run: RunView, drawn: tuple[Chart, ...], files: Files) -> RunPage:
+def run_page(
+    run: RunView, drawn: tuple[Chart, ...], files: Files, baseline: RunLog | None = None
+) -> RunPage:
     """The page's view of a run; reads the quoted lines from the inputs."""
     prefix = "" if run.index == 0 else f"run{run.index + 1}-"
     quoter = Quoter(sources=run.diagnosis.run.sources)
     try:
         incident_cards = cards(run, drawn, quoter, files, prefix)
-        loose = tuple(finding_block(run, f, quoter, prefix) for f in run.loose[:MOST_BLOCKS])
+        audit = _blocks(run, quoter, prefix, audited=True)
+        loose = _blocks(run, quoter, prefix, audited=False)
     finally:
         quoter.close()
     shown = {block.finding.id for card in incident_cards for block in card.findings}
-    shown |= {block.finding.id for block in loose}
+    shown |= {block.finding.id for block in loose + audit}
     head = run.headline
     made = tuple(_chart_view(run, item, index) for index, item in enumerate(drawn))
     return RunPage(
         run=run,
         prefix=prefix,
         first=story.first_parts(run),
+        then=story.followed(run),
         why=story.why(head) if head else None,
         do=story.do_first(run),
         commands=story.commands(run, files),
         hero=_hero(run, drawn),
         cards=incident_cards,
         loose=loose,
+        audit=audit,
+        memory=memory_budget(run),
+        versus=versus(run.diagnosis, baseline) if baseline is not None else None,
         rows=tuple((finding, finding.id in shown) for finding in run.findings.values()),
         panels=_panels(run, made),
         undrawn=max(0, len(run.metrics) - MOST_CHARTS),
@@ -122,6 +137,14 @@ def run_page(run: RunView, drawn: tuple[Chart, ...], files: Files) -> RunPage:
         settings=tuple(sorted(run.diagnosis.run.meta.config.items()))[:MOST_CONFIG],
         problems=_problems(run),
     )
+
+
+def _blocks(
+    run: RunView, quoter: Quoter, prefix: str, *, audited: bool
+) -> tuple[FindingBlock, ...]:
+    """Findings outside of incidents: those about the configuration, or all the others."""
+    held = [f for f in run.loose if (f.kind in AUDITED) == audited]
+    return tuple(finding_block(run, f, quoter, prefix) for f in held[:MOST_BLOCKS])
 
 
 def _skipped(run: RunView) -> list[DetectorRun]:
@@ -186,10 +209,15 @@ def _panels(run: RunView, made: tuple[ChartView, ...]) -> tuple[Panel, ...]:
                     key=key,
                     charts=tuple(v for v in held if v not in flat),
                     values=tuple(_flat_value(v) for v in flat),
-                    missing=story.missing_words(missing) if missing else None,
+                    missing=_lack(key, missing) if missing else None,
                 )
             )
     return tuple(found)
+
+
+def _lack(panel: str, missing: tuple[str, ...]) -> Both:
+    key = "ui_panel_missing_ranks" if panel == "distributed" else "ui_panel_missing"
+    return both(key, names=story.missing_words(missing))
 
 
 def is_flat(item: Chart) -> bool:
@@ -198,14 +226,14 @@ def is_flat(item: Chart) -> bool:
     return len(set(values)) == 1 and math.isfinite(values[0])
 
 
-def _flat_value(view: ChartView) -> tuple[Both, str, Both]:
+def _flat_value(view: ChartView) -> tuple[Both, Both, Both]:
     metric = view.chart.metric
     value = float(view.chart.curves[0].values[0])
     step = metric.first_step if view.chart.total == 1 else None
     when = both("ui_always", count=numbers.grouped(view.chart.total))
     return (
         view.label,
-        numbers.number(value, metric.unit),
+        amounts.amount(value, metric.unit),
         when if step is None else both("ui_at_step", step=step),
     )
 

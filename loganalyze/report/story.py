@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 
 from loganalyze import config
+from loganalyze.incidents import CONSEQUENCES
 from loganalyze.model import Cause, Evidence, Finding, Incident, Report, Threshold
 from loganalyze.report import amounts, numbers
 from loganalyze.report.model import (
@@ -101,6 +102,25 @@ def first_trouble(run: RunView) -> Both | None:
     """The same as one sentence."""
     parts = first_parts(run)
     return None if parts is None else both("ui_first_sentence", title=parts[0], when=parts[1])
+
+
+def followed(run: RunView, most: int = 4) -> Both | None:
+    """What came of the headline, in order: other kinds of its findings, each at its first step."""
+    incident = run.headline
+    mover = run.mover(incident) if incident else None
+    if incident is None or mover is None:
+        return None
+    firsts: dict[str, int | None] = {}
+    for finding in run.members(incident):
+        at = finding.step_last if finding.kind in CONSEQUENCES else finding.step_first
+        firsts.setdefault(finding.kind, at)
+    firsts.pop(mover.kind, None)
+    ordered = sorted(firsts.items(), key=lambda pair: (pair[1] is None, pair[1] or 0))[:most]
+    parts = [
+        kind_title(kind) if at is None else both("ui_then_at", title=kind_title(kind), step=at)
+        for kind, at in ordered
+    ]
+    return joined(parts, en=" → ", zh=" → ") if parts else None
 
 
 def why(incident: Incident) -> Both:

@@ -102,8 +102,26 @@ def _frame(
                  low=low - pad, high=high + pad)  # fmt: skip
 
 
+def round_values(low: float, high: float, unit: str = "", most: int = 4) -> FloatArray:
+    """At most `most` values in [low, high] that are easy to read: multiples of 1, 2 or 5 tens.
+
+    Bytes are counted in the binary unit that fits `high`, so that they are round there.
+    """
+    largest = max(abs(low), abs(high))
+    base = 1024.0 ** min(5, int(np.log2(largest) / 10)) if unit == "B" and largest >= 1 else 1.0
+    low, high = low / base, high / base
+    if not high > low:
+        return np.array([low * base])
+    power = 10.0 ** np.floor(np.log10((high - low) / most))
+    for width in (power, 2 * power, 5 * power, 10 * power, 20 * power):
+        first, last = np.ceil(low / width - 1e-9), np.floor(high / width + 1e-9)
+        if last - first < most:
+            break
+    return np.arange(first, last + 1) * width * base
+
+
 def _grid(frame: Frame, unit: str) -> list[str]:
-    rows = np.linspace(frame.low, frame.high, 5)[1:-1]
+    rows = round_values(frame.low, frame.high, unit)
     parts = []
     for value, y in zip(rows.tolist(), frame.y(rows).tolist(), strict=True):
         label = escape(_tick(value, unit))

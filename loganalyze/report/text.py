@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loganalyze.model import Cause, CheckResult, Evidence, Finding, Incident, Report, Source
+from loganalyze.model import (
+    Cause,
+    CheckResult,
+    Evidence,
+    Finding,
+    Incident,
+    Report,
+    RunLog,
+    Source,
+)
 from loganalyze.report import amounts, numbers, story
 from loganalyze.report.model import (
     RunView,
@@ -17,6 +26,7 @@ from loganalyze.report.model import (
 from loganalyze.report.paper import Paper
 from loganalyze.report.spark import spark
 from loganalyze.report.story import Files
+from loganalyze.report.versus import in_short
 from loganalyze.report.wording import Both, both, cause_text, joined, kind_title
 
 MARKS = {"critical": "✖", "warning": "▲", "info": "●", "clean": "✔", "unreadable": "■"}
@@ -32,7 +42,7 @@ def render_text(
     runs = views(report.diagnoses)
     paper.line(0, f"loganalyze {report.version}", "dim")
     for run in runs:
-        _run(paper, run)
+        _run(paper, run, report.baseline)
     _inputs(paper, report, runs)
     _ending(paper, report, runs, files or {})
     return paper.text()
@@ -52,7 +62,7 @@ def render_news(
     return paper.text()
 
 
-def _run(paper: Paper, run: RunView) -> None:
+def _run(paper: Paper, run: RunView, baseline: RunLog | None) -> None:
     meta = run.diagnosis.run.meta
     verdict = run.diagnosis.verdict
     paper.gap()
@@ -61,11 +71,16 @@ def _run(paper: Paper, run: RunView) -> None:
     first = story.first_trouble(run)
     if first is not None:
         paper.field("ui_first", first)
+    then = story.followed(run)
+    if then is not None:
+        paper.field("ui_then", then)
     if run.headline is not None:
         paper.field("ui_why", story.why(run.headline))
     for index, item in enumerate(story.do_first(run)):
         paper.field("ui_do_first" if index == 0 else "", item)
     paper.field("ui_behind", story.basis(run))
+    for index, text in enumerate(in_short(run.diagnosis, baseline) if baseline else ()):
+        paper.field("ui_baseline_short" if index == 0 else "", text)
     _spark(paper, run, "loss", None, 2)
     for number, incident in enumerate(run.incidents[:MAX_INCIDENTS], 1):
         _incident(paper, run, incident, number)

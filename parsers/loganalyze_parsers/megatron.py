@@ -41,7 +41,7 @@ class MegatronReader:
         """Nothing open."""
         self._record: OpenRecord | None = None
         self._rows = 0
-        self._arguments: dict[str, str] | None = None
+        self._arguments: dict[str, blocks.Argument] | None = None
         self._first_argument: Line | None = None
         self._last_step: int | None = None
         self._cut_off = Taken()
@@ -139,7 +139,7 @@ class MegatronReader:
         found = blocks.argument(text)
         if found is None:
             return None
-        self._arguments[found[0]] = found[1]
+        self._arguments[found[0]] = (found[1], line.ref)
         return Taken(ignored="argument dump")
 
     def _end_arguments(self, line: Line) -> Taken:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from loganalyze.model import Event, Reading
+from loganalyze.model import Event, LineRef, Reading
 from loganalyze_parsers.api import Line, Taken
 from loganalyze_parsers.megatron_fields import gib_to_bytes
 from loganalyze_parsers.numbers import NUMBER
+
+#: Value of an argument, and the line that says it.
+Argument = tuple[str, LineRef]
 
 _VALIDATION = re.compile(r"(?P<set>[\w-]+) (?:loss|results) at (?P<where>[^|]*)\|")
 _ITERATION = re.compile(r"iteration +(\d+)")
@@ -157,10 +160,16 @@ def argument(text: str) -> tuple[str, str] | None:
     return match["name"] or match["long"], _NEOX_ORIGIN.sub("", value).strip()
 
 
-def config_event(line: Line, arguments: dict[str, str]) -> Event:
-    """The whole argument dump as one event; long values are cut."""
-    detail = {name: (_plain(value)) for name, value in arguments.items()}
-    return _event(line, "config", None, **detail)
+def config_event(line: Line, arguments: Mapping[str, Argument]) -> Event:
+    """The whole argument dump as one event; long values are cut.
+
+    Where each argument stands goes along as `@places` (`name line:offset:length` by name).
+    """
+    detail = {name: _plain(value) for name, (value, _) in arguments.items()}
+    places = " ".join(
+        f"{name} {ref.line}:{ref.offset}:{ref.length}" for name, (_, ref) in arguments.items()
+    )
+    return _event(line, "config", None, **detail, **{"@places": places})
 
 
 def _plain(value: str) -> str:

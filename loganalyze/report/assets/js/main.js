@@ -17,7 +17,7 @@ function onChange(event) {
 }
 
 function chartsOf(run) {
-  for (const figure of run.node.querySelectorAll("figure.chart")) {
+  for (const figure of run.node.querySelectorAll("figure.chart[data-chart]")) {
     const facts = run.facts.charts[Number(figure.dataset.chart)];
     const chart = { run, figure, facts, area: figure.querySelector(".plot-area"), hero: figure.dataset.hero === "1", dirty: true, visible: false };
     figure.chart = chart;

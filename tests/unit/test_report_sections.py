@@ -1,0 +1,223 @@
+"""Sections of the page: memory budget, configuration audit, a run beside its baseline, axes."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+import report_fixture as fixture
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loganalyze.compare import compare_runs
+from loganalyze.config import load_thresholds
+from loganalyze.model import Diagnosis, Evidence, LineRef, Report, RunLog
+from loganalyze.report import render
+from loganalyze.report.memory import expected_states, memory_budget
+from loganalyze.report.model import view
+from loganalyze.report.story import followed
+from loganalyze.report.svg import round_values
+
+GIB = 1024.0**3
+
+
+def section(page: str, name: str) -> str:
+    """A section of the page by its id, as text without markup."""
+    match = re.search(rf'<section class="block" id="{name}">(.*?)</section>', page, re.DOTALL)
+    assert match is not None, name
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", match[1]))
+
+
+def with_columns(diagnosis: Diagnosis, **columns: object) -> Diagnosis:
+    """The run with further columns in its readings."""
+    frame = diagnosis.run.readings.with_columns(
+        pl.Series(name, values) if isinstance(values, list) else pl.lit(values).alias(name)
+        for name, values in columns.items()
+    )
+    return replace(diagnosis, run=replace(diagnosis.run, readings=frame))
+
+
+def test_memory_parts_add_up_to_the_whole() -> None:
+    """Each part is what its level holds beyond the one inside it; together they are the card."""
+    run = with_columns(
+        fixture.clean_run(), mem_allocated_bytes=20 * GIB, mem_peak_allocated_bytes=33 * GIB,
+        mem_reserved_bytes=36 * GIB, mem_used_bytes=40 * GIB, mem_total_bytes=80 * GIB,
+    )  # fmt: skip
+    budget = memory_budget(view(run))
+    assert budget is not None
+    found = {part.key: part.bytes / GIB for part in budget.parts}
+    assert found == {"kept": 20, "step": 13, "cache": 3, "other": 4, "free": 40}
+    assert sum(part.bytes for part in budget.parts) == budget.whole == 80 * GIB
+    assert math.isclose(sum(part.share for part in budget.parts), 1.0)
+    assert budget.missing == ()
+
+
+def test_memory_of_levels_that_are_not_logged_joins_the_next() -> None:
+    """Allocated and reserved alone: the rest of reserved is named as both, and what lacks too."""
+    run = with_columns(
+        fixture.clean_run(), mem_allocated_bytes=20 * GIB, mem_reserved_bytes=36 * GIB
+    )
+    budget = memory_budget(view(run))
+    assert budget is not None
+    assert [part.bytes / GIB for part in budget.parts] == [20, 16]
+    assert "activations" in budget.parts[1].label.en
+    assert "allocator" in budget.parts[1].label.en
+    assert budget.missing == ("mem_peak_allocated_bytes", "mem_used_bytes", "mem_total_bytes")
+
+
+def test_memory_is_that_of_the_fullest_gpu() -> None:
+    """Of several ranks the one with the largest size in use is shown, misprints left out."""
+    frame = fixture.clean_run().run.readings
+    half = frame.height // 2
+    sizes = [10 * GIB] * half + [30 * GIB] * (frame.height - half - 1) + [1e30]
+    ranks = pl.Series([0] * half + [5] * (frame.height - half), dtype=pl.Int32)
+    run = with_columns(fixture.clean_run(), mem_allocated_bytes=sizes)
+    readings = run.run.readings.with_columns(ranks.alias("rank"))
+    budget = memory_budget(view(replace(run, run=replace(run.run, readings=readings))))
+    assert budget is not None
+    assert (budget.rank, budget.whole) == (5, 30 * GIB)
+
+
+def test_no_memory_no_budget() -> None:
+    """A log without sizes and without a model's shape has no budget."""
+    assert memory_budget(view(fixture.clean_run())) is None
+
+
+def test_expected_states_follow_the_formula() -> None:
+    """GPT-3 2.7B by hand: 12 x 32 x 2560^2 + 50304 x 2560 parameters; 2, 2-4 and 12 bytes each."""
+    told = {"num_layers": "32", "hidden_size": "2560", "padded_vocab_size": "50304",
+            "bf16": "True", "fp16": "False", "world_size": "8"}  # fmt: skip
+    count = 12 * 32 * 2560**2 + 50304 * 2560
+    found = expected_states(told)
+    assert found is not None
+    assert found.parameters == count
+    assert [(low, high) for _, low, high in found.rows] == [
+        (2 * count, 2 * count), (2 * count, 4 * count), (12 * count / 8, 12 * count),
+    ]  # fmt: skip
+    assert found.total == (5.5 * count, 18 * count)
+    split = expected_states({**told, "tensor_model_parallel_size": "4"})
+    assert split is not None
+    assert split.parameters == count / 4
+
+
+@pytest.mark.parametrize(
+    "other", [{"num_experts": "8"}, {"lora_rank": "16"}, {"hidden_size": "48"}, {"num_layers": ""}]
+)
+def test_nothing_is_expected_where_the_formula_does_not_hold(other: dict[str, str]) -> None:
+    """Experts, adapters, toy models and unknown shapes have no estimate."""
+    told = {"num_layers": "32", "hidden_size": "2560", "bf16": "True", **other}
+    assert expected_states(told) is None
+
+
+def test_what_followed_is_told_in_order() -> None:
+    """After the first mover come the other findings of the headline, each with its step."""
+    told = followed(view(fixture.sick_run()))
+    assert told is not None
+    assert told.en == "Loss spike (step 2600)"
+    assert told.zh == "损失尖刺（第 2600 步）"
+    assert followed(view(fixture.clean_run())) is None
+
+
+@pytest.fixture(scope="module")
+def compared() -> str:
+    """The sick run's page beside the clean one as baseline."""
+    base = fixture.sick_run().run
+    calm = base.readings.with_columns(pl.col("loss") * 0.9)
+    baseline = replace(base, readings=calm, meta=replace(base.meta, config={"lr": "1e-4"}))
+    report = Report(version="0", diagnoses=(fixture.sick_run(),), baseline=baseline)
+    return render(report, "html", "en")
+
+
+def test_page_beside_a_baseline_says_what_compare_says(compared: str) -> None:
+    """The verdict, each metric's medians and the settings are those of `compare`."""
+    text = section(compared, "baseline")
+    assert "pretrain-7b (baseline)" in text
+    assert "is worse than pretrain-7b (baseline) by training loss" in text
+    assert "lr 1e-4 3e-4" in text
+    base = fixture.sick_run().run
+    calm = replace(base, readings=base.readings.with_columns(pl.col("loss") * 0.9))
+    loss = compare_runs((calm, base), load_thresholds()).pairs[0].metrics[0]
+    assert loss.metric == "loss"
+    assert f"{loss.points} " in text
+    assert f"{loss.other:.5g}".rstrip("0") in text
+    assert compared.count('class="chart still"') >= 2
+
+
+def test_page_without_a_baseline_has_no_such_section() -> None:
+    """Nothing about a baseline where none was given."""
+    page = render(fixture.build(), "html", "en")
+    assert "baseline" not in re.findall(r'id="([\w-]+)"', page)
+
+
+@pytest.mark.parametrize("format", ["text", "markdown"])
+def test_texts_name_the_baseline(format: str) -> None:
+    """Text and Markdown give the verdict against the baseline in one sentence."""
+    base: RunLog = fixture.clean_run().run
+    report = Report(version="0", diagnoses=(fixture.sick_run(),), baseline=base)
+    assert "Baseline" in render(report, format, "en")
+    assert "基线对比" in render(report, format, "zh")
+
+
+def test_configuration_section_holds_remarks_and_settings() -> None:
+    """Findings about settings stand in the audit, once, with the settings seen."""
+    text = section(render(fixture.build(), "html", "en"), "configuration")
+    assert "LA802-1" in text
+    assert "lr 3e-4" in text
+
+
+def test_configuration_that_was_not_logged_is_said_to_lack() -> None:
+    """Without a configuration the section says so and what to log."""
+    report = Report(version="0", diagnoses=(fixture.clean_run(),))
+    assert "shows no configuration" in section(render(report, "html", "en"), "configuration")
+
+
+def test_hostile_settings_stay_inert() -> None:
+    """A setting with markup in name and value is text in the audit and beside the baseline."""
+    sick = fixture.sick_run()
+    bad = {"<img src=x>": "</script><b>", "lr": "1"}
+    run = replace(sick.run, meta=replace(sick.run.meta, config=bad))
+    remark = Evidence(label="config_setting", value="<img src=x> = 1",
+                      ref=LineRef(source=0, line=1, offset=0, length=1))  # fmt: skip
+    note = replace(sick.findings[-1], evidence=(remark,))
+    judged = replace(sick, run=run, findings=(*sick.findings[:-1], note))
+    page = render(Report(version="0", diagnoses=(judged,), baseline=sick.run), "html", "en")
+    assert "<img src=x>" not in page
+    assert "</script><b>" not in page
+
+
+@given(
+    low=st.floats(-1e12, 1e12, allow_nan=False),
+    span=st.floats(1e-6, 1e12, allow_nan=False),
+    unit=st.sampled_from(["", "B", "share"]),
+)
+def test_axis_values_are_few_even_and_inside(low: float, span: float, unit: str) -> None:
+    """One to four values, evenly spaced, within the range."""
+    high = low + span
+    if not high > low or span < abs(low) * 1e-9:
+        return
+    found = round_values(low, high, unit)
+    slack = 1e-6 * span
+    assert 1 <= len(found) <= 4
+    assert found.min() >= low - slack
+    assert found.max() <= high + slack
+    if len(found) > 2:
+        assert np.ptp(np.diff(found)) <= 1e-9 * max(abs(low), abs(high))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "unit", "expected"),
+    [
+        (0.3, 6.1, "", [2, 4, 6]),
+        (0, 1, "", [0, 0.5, 1]),
+        (5.6 * GIB, 34.2 * GIB, "B", [10 * GIB, 20 * GIB, 30 * GIB]),
+    ],
+)
+def test_axis_values_are_easy_to_read(
+    low: float, high: float, unit: str, expected: list[float]
+) -> None:
+    """Multiples of 1, 2 or 5 tens; bytes in the unit that fits."""
+    assert round_values(low, high, unit).tolist() == pytest.approx(expected)
