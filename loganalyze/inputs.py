@@ -11,6 +11,7 @@ from pathlib import Path
 from shutil import copyfileobj
 
 from loganalyze.errors import UnreadableInput, UsageError
+from loganalyze.store import restore
 
 _RANK = re.compile(
     r"(?:^|[._-])(?:global_?)?(?:rank|r|proc|worker|node|default)[_-]?(\d+)(?=$|[._-])"
@@ -52,6 +53,9 @@ def _expand_one(argument: str) -> Iterable[Path]:
             f"{argument}: neither a file nor a folder",
             hint="pipe it in: loganalyze diagnose - < it",
         )
+    restore(path.parent)
+    if is_file(path / "run.json"):
+        return [path]
     matches = [Path(match) for match in sorted(glob.glob(argument, recursive=True))]
     usable = [match for match in matches if is_file(match) or match.is_dir()]
     if usable:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +9,7 @@ from itertools import chain, count
 from pathlib import Path, PurePath
 
 from loganalyze.errors import OutputError, UsageError
+from loganalyze.leftovers import write_whole
 from loganalyze.model import Diagnosis, Report
 from loganalyze.report.json_out import SCHEMA
 
@@ -136,18 +135,9 @@ def _refuse_foreign(path: Path, force: bool) -> None:
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Writes a whole file or nothing: a temporary neighbour, then a rename. UTF-8, LF.
-
-    The umask decides who may read it, as for any new file.
-    """
-    data = text.encode("utf-8", "backslashreplace")
-    temporary = path.with_name(f".{path.name[:40]}.{os.getpid()}.tmp")
+    """Writes a whole file or nothing, in UTF-8 with LF. Raises OutputError."""
     try:
-        with temporary.open("wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
+        write_whole(path, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
         message = f"{path}: cannot be written ({error.strerror})"
         raise OutputError(message, hint="choose another folder with -o") from error
