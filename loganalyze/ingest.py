@@ -18,7 +18,7 @@ from loganalyze_parsers.tracker_join import join_columns
 from loganalyze.assemble import assemble
 from loganalyze.grouping import Group, plan
 from loganalyze.inputs import rank_of
-from loganalyze.masking import masked_source
+from loganalyze.masking import masked_problem, masked_source
 from loganalyze.model import Account, Problem, RunLog, Source
 from loganalyze.parts import Parts, Pending, attached, renamed
 from loganalyze.spill import Spiller
@@ -29,10 +29,14 @@ Progress = Callable[[int, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """Runs made of the inputs, and the inputs in which nothing could be read."""
+    """Runs made of the inputs, the inputs in which nothing could be read, and what was passed by.
+
+    passed: of folders, what is no log to be read (a pipe, a circle of links), each with the reason.
+    """
 
     runs: tuple[RunLog, ...]
     unread: tuple[Source, ...]
+    passed: tuple[Problem, ...] = ()
 
 
 def ingest(
@@ -59,7 +63,16 @@ def ingest(
         kept = {id(run) for run in told}
         unread.extend(s for run in runs if id(run) not in kept for s in run.sources)
         runs = told
-    return Ingested(_with_unique_ids(runs), tuple(unread))
+    passed = tuple(masked_problem(problem) for problem in todo.passed)
+    return Ingested(_with_unique_ids(_told_first(runs, passed)), tuple(unread), passed)
+
+
+def _told_first(runs: Sequence[RunLog], passed: tuple[Problem, ...]) -> list[RunLog]:
+    """The runs; the first of them tells what was passed by beside it."""
+    return [
+        replace(run, problems=(*run.problems, *passed)) if passed and not index else run
+        for index, run in enumerate(runs)
+    ]
 
 
 def _says_something(run: RunLog, arguments: Sequence[str]) -> bool:

@@ -2,8 +2,8 @@
 
 Plain Parquet, readable by DuckDB, polars and Spark. A run is written beside its place and exchanged
 with the old one in one step of the file system, so a killed writer leaves the old run or the new
-one. Where the system knows no exchange (neither Linux nor macOS, or some network file systems) there
-are two steps; an old run that was only moved away is put back by whoever looks for it next.
+one. Where the system knows no exchange (neither Linux nor macOS, or some network file systems),
+there are two steps; an old run that was only moved away is put back by whoever looks for it next.
 """
 
 from __future__ import annotations

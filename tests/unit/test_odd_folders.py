@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from loganalyze_parsers import blocks, unpack
 from textlogs import megatron_line
 
 from loganalyze import inputs
+from loganalyze.cli import cli
 from loganalyze.errors import UsageError
 from loganalyze.ingest import ingest
 from loganalyze.pipeline import limits_reached
@@ -36,6 +38,35 @@ def test_only_the_log_is_read(folder: Path) -> None:
     assert inputs.expand([str(folder)]) == (folder / "train.log",)
     (run,) = ingest([str(folder)]).runs
     assert len(run.readings) == 8
+
+
+def test_what_is_passed_by_is_told(folder: Path) -> None:
+    """Each thing that is no plain file is named with the reason, in the run and on the terminal."""
+    whys = {
+        "pipe.log": "a pipe", "circle.log": "a link in a circle",
+        "nowhere.log": "a link that leads nowhere", "up": "a link to a folder",
+    }  # fmt: skip
+    made = ingest([str(folder)])
+    told = {Path(p.message.partition(": ")[0]).name: p.message for p in made.passed}
+    assert set(told) == set(whys)
+    assert all(f": {why}" in told[name] for name, why in whys.items())
+    assert set(made.passed) <= set(made.runs[0].problems)
+    result = CliRunner().invoke(
+        cli, ["diagnose", str(folder), "-o", "-", "--lang", "en"], standalone_mode=False
+    )
+    assert all(f"{name}: {why}" in result.stderr for name, why in whys.items())
+
+
+def test_too_many_files_is_a_limit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of more files than are read says so, and the exit code is 5."""
+    monkeypatch.setattr(inputs, "_MAX_FILES", 2)
+    for number in range(4):
+        (folder / f"more{number}.log").write_text(LOG)
+    made = ingest([str(folder)])
+    assert len(made.runs) == 2
+    assert "holds 5 files, the first 2 by name are read" in limits_reached(made.runs)[0]
+    result = CliRunner().invoke(cli, ["diagnose", str(folder), "-o", "-"], standalone_mode=False)
+    assert result.return_value == 5
 
 
 def test_globs_pass_by_pipes(folder: Path) -> None:
