@@ -18,7 +18,7 @@ from loganalyze_parsers.tracker_join import join_columns
 from loganalyze.assemble import assemble
 from loganalyze.grouping import Group, plan
 from loganalyze.inputs import rank_of
-from loganalyze.masking import masked_problem, masked_source
+from loganalyze.masking import mask, masked_problem, masked_source
 from loganalyze.model import Account, Problem, RunLog, Source
 from loganalyze.parts import Parts, Pending, attached, renamed
 from loganalyze.spill import Spiller
@@ -150,7 +150,7 @@ def _assemble(pending: Pending, label: str, parts: Parts, whole: Parts) -> RunLo
     frameworks = parts.frameworks or whole.frameworks
     name = pending.group.name
     return assemble(
-        safe_name(f"{name}-{label}" if label and label != name else name),
+        safe_name(mask(f"{name}-{label}" if label and label != name else name)),
         parts.frames,
         [*beside.events, *parts.events],
         [*beside.problems, *parts.problems],
@@ -245,8 +245,9 @@ def _sha256(path: Path) -> str:
 
 
 def safe_name(name: str) -> str:
-    """A run's name that is safe as a file name on every system."""
-    return re.sub(r"[^\w.+-]+", "_", name).strip("._")[:120] or "run"
+    """A run's name that is safe as a file name on every system: words, at most 180 bytes."""
+    words = re.sub(r"[^\w.+-]+", "_", name).strip("._")[:120]
+    return words.encode("utf-8", "replace")[:180].decode("utf-8", "ignore") or "run"
 
 
 def _with_unique_ids(runs: Sequence[RunLog]) -> tuple[RunLog, ...]:

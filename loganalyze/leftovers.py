@@ -62,7 +62,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
     The umask decides who may read it, as for any new file.
     """
-    start = f".{path.name[:40]}."
+    start = f".{path.name[:20]}."
     for left in path.parent.glob(f"{glob_literal(start)}*.tmp"):
         if _dead(left, left):
             with suppress(OSError):

@@ -46,7 +46,7 @@ def write_run(run: RunLog, store: Path) -> Path:
     try:
         store.mkdir(parents=True, exist_ok=True)
         sweep(store)
-        with workshop(store, run.meta.id[:40]) as made:
+        with workshop(store, run.meta.id[:20]) as made:
             fresh = made / "run"
             fresh.mkdir()
             _write_readings(run.readings, fresh / "readings.parquet")

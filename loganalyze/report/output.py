@@ -106,7 +106,8 @@ def file_stems(runs: Sequence[str]) -> tuple[str, ...]:
     """A safe, unique file name (without suffix) for each run id: word characters, dots, dashes."""
     stems: list[str] = []
     for run in runs:
-        base = _UNSAFE.sub("_", run).strip("._")[:100] or "run"
+        words = _UNSAFE.sub("_", run).strip("._")[:100].encode("utf-8", "replace")
+        base = words[:180].decode("utf-8", "ignore") or "run"
         taken = {stem.casefold() for stem in stems}
         numbered = (f"{base}-{number}" for number in count(2))
         stems.append(next(n for n in chain((base,), numbered) if n.casefold() not in taken))
