@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from loganalyze.masking import masked_event, masked_problem
+from loganalyze.masking import mask, masked_event, masked_problem
 from loganalyze.model import (
     EVENT_COLUMNS,
     READING_COLUMNS,
@@ -58,7 +58,7 @@ def assemble(
     grouping: str,
 ) -> RunLog:
     """One run of its parts. frames: in the order of the sources, rows in the order written."""
-    readings = _joined(frames)
+    readings = _masked_names(_joined(frames))
     found = [masked_problem(problem) for problem in problems]
     readings = _without_placeholders(readings, found)
     release()
@@ -77,7 +77,7 @@ def assemble(
         segments=cut.segments,
         config=_config(ordered),
         log_interval=_interval(readings, training),
-        grouping=grouping,
+        grouping=mask(grouping),
     )
     return RunLog(
         meta=meta,
@@ -86,6 +86,17 @@ def assemble(
         problems=tuple(found),
         sources=tuple(sources),
     )
+
+
+def _masked_names(readings: pl.DataFrame) -> pl.DataFrame:
+    """Columns whose names hold a secret under masked names, each its own."""
+    fresh: dict[str, str] = {}
+    for name in readings.columns:
+        if name.startswith("raw/") and (masked := mask(name)) != name:
+            taken = {*readings.columns, *fresh.values()}
+            numbered = (masked, *(f"{masked}-{number}" for number in range(2, len(taken) + 3)))
+            fresh[name] = next(one for one in numbered if one not in taken)
+    return readings.rename(fresh) if fresh else readings
 
 
 def _labelled(readings: pl.DataFrame, labels: npt.NDArray[np.int64]) -> pl.DataFrame:

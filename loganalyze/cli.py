@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 from importlib import import_module
 
 import click
 
 from loganalyze import __version__
-from loganalyze.errors import LoganalyzeError
+from loganalyze.errors import LoganalyzeError, OutputError
 
 #: Command name -> module of loganalyze.commands that defines `command`; in the order of --help.
 COMMANDS = {
@@ -56,6 +58,7 @@ def main() -> None:
     """Run the command line; known errors become one line and their exit code."""
     try:
         code = cli.main(standalone_mode=False)
+        sys.stdout.flush()  # so that a full disk behind it is told below
     except click.ClickException as error:
         error.show()
         code = 2
@@ -65,9 +68,20 @@ def main() -> None:
         _complain(error)
         code = error.exit_code
     except BrokenPipeError:
+        _silence()
         sys.stderr.close()
         code = 0
+    except OSError as error:
+        _silence()
+        _complain(OutputError(f"{error.filename or 'output'}: {error.strerror or error}"))
+        code = OutputError.exit_code
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _silence() -> None:
+    """What is still to be written to standard output goes nowhere: it would fail again at exit."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _complain(error: LoganalyzeError) -> None:

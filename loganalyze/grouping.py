@@ -11,6 +11,7 @@ from loganalyze_parsers.tracker_folders import RunInputs, tracker_inputs
 
 from loganalyze.errors import UsageError
 from loganalyze.inputs import expand, part_order, stem
+from loganalyze.model import Problem
 from loganalyze.store import is_run
 
 
@@ -33,10 +34,11 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is to be read: run directories of ours, and groups of raw inputs."""
+    """What is to be read: run directories of ours, groups of raw inputs, and what is passed by."""
 
     stored: tuple[Path, ...]
     groups: tuple[Group, ...]
+    passed: tuple[Problem, ...] = ()
 
 
 def plan(arguments: Sequence[str], named: Sequence[str] = ()) -> Plan:
@@ -47,12 +49,14 @@ def plan(arguments: Sequence[str], named: Sequence[str] = ()) -> Plan:
     tracked, claimed = _trackers(arguments)
     folders = {Path(argument) for argument in arguments if Path(argument).is_dir()}
     rest = [arg for arg in arguments if not (Path(arg) in folders and _all_claimed(arg, claimed))]
-    paths = [path for path in expand(rest) if path not in claimed] if rest else []
+    passed: dict[Path, Problem] = {}
+    paths = [path for path in expand(rest, passed) if path not in claimed] if rest else []
     raw = [path for path in paths if not is_run(path)]
     chosen, raw = _by_the_user(raw, named)
     return Plan(
         stored=tuple(path for path in paths if is_run(path)),
         groups=(*chosen, *tracked, *_by_name(raw)),
+        passed=tuple(problem for _, problem in sorted(passed.items())),
     )
 
 

@@ -18,7 +18,7 @@ from loganalyze_parsers.tracker_join import join_columns
 from loganalyze.assemble import assemble
 from loganalyze.grouping import Group, plan
 from loganalyze.inputs import part_of, rank_of
-from loganalyze.masking import masked_source
+from loganalyze.masking import mask, masked_problem, masked_source
 from loganalyze.model import Account, Batch, Problem, RunLog, Source
 from loganalyze.parts import Parts, Pending, attached, renamed
 from loganalyze.same_run import joined
@@ -31,10 +31,14 @@ Parse = Callable[[Path, int], Iterator[Batch]]
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """Runs made of the inputs, and the inputs in which nothing could be read."""
+    """Runs made of the inputs, the inputs in which nothing could be read, and what was passed by.
+
+    passed: of folders, what is no log to be read (a pipe, a circle of links), each with the reason.
+    """
 
     runs: tuple[RunLog, ...]
     unread: tuple[Source, ...]
+    passed: tuple[Problem, ...] = ()
 
 
 def ingest(
@@ -61,7 +65,16 @@ def ingest(
         kept = {id(run) for run in told}
         unread.extend(s for run in runs if id(run) not in kept for s in run.sources)
         runs = told
-    return Ingested(_with_unique_ids(runs), tuple(unread))
+    passed = tuple(masked_problem(problem) for problem in todo.passed)
+    return Ingested(_with_unique_ids(_told_first(runs, passed)), tuple(unread), passed)
+
+
+def _told_first(runs: Sequence[RunLog], passed: tuple[Problem, ...]) -> list[RunLog]:
+    """The runs; the first of them tells what was passed by beside it."""
+    return [
+        replace(run, problems=(*run.problems, *passed)) if passed and not index else run
+        for index, run in enumerate(runs)
+    ]
 
 
 def _says_something(run: RunLog, arguments: Sequence[str]) -> bool:
@@ -140,7 +153,7 @@ def _assemble(pending: Pending, label: str, parts: Parts, whole: Parts) -> RunLo
     frameworks = parts.frameworks or whole.frameworks
     name = pending.group.name
     return assemble(
-        safe_name(f"{name}-{label}" if label and label != name else name),
+        safe_name(mask(f"{name}-{label}" if label and label != name else name)),
         parts.frames,
         [*beside.events, *parts.events],
         [*beside.problems, *parts.problems],
@@ -247,8 +260,9 @@ def _sha256(path: Path) -> str:
 
 
 def safe_name(name: str) -> str:
-    """A run's name that is safe as a file name on every system."""
-    return re.sub(r"[^\w.+-]+", "_", name).strip("._")[:120] or "run"
+    """A run's name that is safe as a file name on every system: words, at most 180 bytes."""
+    words = re.sub(r"[^\w.+-]+", "_", name).strip("._")[:120]
+    return words.encode("utf-8", "replace")[:180].decode("utf-8", "ignore") or "run"
 
 
 def _with_unique_ids(runs: Sequence[RunLog]) -> tuple[RunLog, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import glob
+import os
 import re
 import stat
 import sys
@@ -13,6 +14,8 @@ from pathlib import Path
 from shutil import copyfileobj
 
 from loganalyze.errors import UnreadableInput, UsageError
+from loganalyze.model import Problem
+from loganalyze.store import restore
 
 _RANK = re.compile(
     r"(?:^|[._-])(?:global_?)?(?:rank|r|proc|worker|node|default)[_-]?(\d+)(?=$|[._-])"
@@ -35,34 +38,41 @@ _SKIPPED_SUFFIXES = frozenset({
 _MAX_FILES = 100_000
 
 
-def expand(arguments: Sequence[str]) -> tuple[Path, ...]:
+def expand(
+    arguments: Sequence[str], passed: dict[Path, Problem] | None = None
+) -> tuple[Path, ...]:
     """Files and run directories behind the arguments: paths, folders, globs, `-` for stdin.
 
-    Raises UsageError for a path that does not exist, UnreadableInput where a folder holds nothing.
+    passed: takes up what lies in the folders and is passed by, with the reason. Raises UsageError
+    for a path that does not exist, UnreadableInput where a folder holds nothing.
     """
     found: dict[Path, None] = {}
     for argument in arguments:
-        found.update(dict.fromkeys(_expand_one(argument)))
+        found.update(dict.fromkeys(_expand_one(argument, {} if passed is None else passed)))
     return tuple(found)
 
 
-def _expand_one(argument: str) -> Iterable[Path]:
+def _expand_one(argument: str, passed: dict[Path, Problem]) -> Iterable[Path]:
     if argument == "-":
         return [_spooled_stdin()]
     path = Path(argument)
     if is_file(path) or is_file(path / "run.json"):
         return [path]
     if path.is_dir():
-        return _files_below(path)
+        return _files_below(path, passed)
     if path.exists():
         raise UsageError(
             f"{argument}: neither a file nor a folder",
             hint="pipe it in: loganalyze diagnose - < it",
         )
+    restore(path.parent)
+    if is_file(path / "run.json"):
+        return [path]
     matches = [Path(match) for match in sorted(glob.glob(argument, recursive=True))]
     usable = [match for match in matches if is_file(match) or match.is_dir()]
+    passed.update({p: _passed(p) for p in matches if p not in usable})
     if usable:
-        return [file for match in usable for file in _expand_one(str(match))]
+        return [file for match in usable for file in _expand_one(str(match), passed)]
     raise UsageError(f"{argument}: no such file or folder", hint="check the path")
 
 
@@ -77,71 +87,66 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def _files_below(folder: Path) -> list[Path]:
-    files = [
-        path
-        for path in sorted(folder.rglob("*"))
-        if is_file(path) and path.suffix not in _SKIPPED_SUFFIXES and not _hidden(path, folder)
-    ]
+def _files_below(folder: Path, passed: dict[Path, Problem]) -> list[Path]:
+    files = []
+    for path in _entries(folder, passed):
+        if path.suffix in _SKIPPED_SUFFIXES:
+            continue
+        if is_file(path):
+            files.append(path)
+        else:
+            passed[path] = _passed(path)
     if not files:
         raise UnreadableInput(
             f"{folder}: the folder holds no file that could be a log",
             hint="name the log itself; `loganalyze formats` lists what can be read",
         )
+    if len(files) > _MAX_FILES:
+        passed[folder] = Problem(
+            rule="limit_reached",
+            message=f"{folder}: holds {len(files)} files, the first {_MAX_FILES} by name are read; "
+            "name the folders of one run",
+        )
     return files[:_MAX_FILES]
 
 
-def passed_by(arguments: Sequence[str]) -> tuple[str, ...]:
-    """What stands in the folders given and is not read, with the reason: pipes, dead links.
+def _entries(folder: Path, passed: dict[Path, Problem]) -> list[Path]:
+    """Everything below that is no folder of its own and not hidden, sorted."""
 
-    A link to a folder that is elsewhere is not followed, so it is told as well.
-    """
-    told = []
-    for argument in arguments:
-        folder = Path(argument)
-        if argument == "-" or not _is_folder(folder):
-            continue
-        for path in sorted(folder.rglob("*")):
-            reason = "" if _hidden(path, folder) else _why_not(path, folder)
-            if reason:
-                told.append(f"{path}: not read: {reason}")
-    return tuple(told)
+    def forbidden(error: OSError) -> None:
+        path = Path(error.filename or folder)
+        passed[path] = Problem(rule="passed_by", message=f"{path}: {error.strerror}; passed by")
+
+    found: list[Path] = []
+    for above, folders, names in os.walk(folder, onerror=forbidden):
+        place = Path(above)
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        links = [name for name in folders if (place / name).is_symlink()]
+        found.extend(place / name for name in (*names, *links) if not name.startswith("."))
+    return sorted(found)
 
 
-def _is_folder(path: Path) -> bool:
+#: What a path is that is neither file nor folder -> why it is passed by.
+_KINDS = (
+    (stat.S_ISFIFO, "a pipe; reading it could wait for ever"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISDIR, "a link to a folder, which may lead in a circle; name it to read it"),
+)
+
+
+def _passed(path: Path) -> Problem:
+    """Why a path is passed by."""
     try:
-        return path.is_dir()
-    except OSError:
-        return False
-
-
-def _why_not(path: Path, folder: Path) -> str:
-    """Why an entry of a folder is not read; empty for files, folders and links between them."""
-    try:
-        if path.is_symlink():
-            target = path.resolve()
-            inside = target == folder.resolve() or folder.resolve() in target.parents
-            if path.is_dir():
-                return "" if inside else "a link to a folder elsewhere; name it to have it read"
         mode = path.stat().st_mode
-    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
-        where = "a link in a circle" if _in_circle(error) else "a link that leads nowhere"
-        return where if path.is_symlink() else f"it cannot be looked at ({error})"
-    kinds = (
-        (stat.S_ISFIFO, "a pipe; pipe it in: loganalyze diagnose - < it"),
-        (stat.S_ISSOCK, "a socket"),
-        (stat.S_ISCHR, "a device"),
-        (stat.S_ISBLK, "a device"),
-    )
-    return next((name for is_kind, name in kinds if is_kind(mode)), "")
-
-
-def _in_circle(error: Exception) -> bool:
-    return isinstance(error, RuntimeError) or getattr(error, "errno", None) == errno.ELOOP
-
-
-def _hidden(path: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+        why = next((text for test, text in _KINDS if test(mode)), "no plain file")
+    except OSError as error:
+        circle = error.errno == errno.ELOOP
+        link = path.is_symlink()
+        nowhere = "a link in a circle" if circle else "a link that leads nowhere"
+        why = nowhere if link else str(error.strerror)
+    return Problem(rule="passed_by", message=f"{path}: {why}; passed by")
 
 
 def _spooled_stdin() -> Path:

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib.resources import files
+from typing import Any
 
 from loganalyze.model import Detail, Event, Problem, Source
 
@@ -104,11 +105,11 @@ def _masked(text: str) -> str:
     low = text.lower()
     for shape in shapes():
         if any(marker in low for marker in shape.markers):
-            text = shape.pattern.sub(lambda match, kind=shape.kind: _hidden(match, kind), text)
+            text = shape.pattern.sub(partial(_hidden, shape.kind), text)
     return text
 
 
-def _hidden(match: re.Match[str], kind: str) -> str:
+def _hidden(kind: str, match: re.Match[str]) -> str:
     whole = match.group()
     group = "secret" if "secret" in match.re.groupindex else 0
     if "[masked:" in match.group(group):  # another kind was surer
@@ -118,7 +119,7 @@ def _hidden(match: re.Match[str], kind: str) -> str:
 
 
 @cache
-def _document() -> Mapping[str, list[dict[str, list[str]]]]:
+def _document() -> Mapping[str, Any]:
     return tomllib.loads(files("loganalyze").joinpath("masking.toml").read_text(encoding="utf-8"))
 
 

@@ -78,5 +78,13 @@ def has_metrics(report: Report) -> bool:
 
 def limits_reached(runs: Iterable[RunLog]) -> tuple[str, ...]:
     """What is told of inputs that were not read to their end because a limit was reached."""
-    told = (p.message for run in runs for p in run.problems if p.rule == "limit_reached")
-    return tuple(dict.fromkeys(told))
+    return _messages(runs, "limit_reached")
+
+
+def passed_by(runs: Iterable[RunLog]) -> tuple[str, ...]:
+    """What lay in the folders and was not read because it is no plain file, with the reason."""
+    return _messages(runs, "passed_by")
+
+
+def _messages(runs: Iterable[RunLog], rule: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(p.message for r in runs for p in r.problems if p.rule == rule))

@@ -179,7 +179,8 @@ def _close(a: FloatArray, b: FloatArray | float) -> npt.NDArray[np.bool_]:
     both = np.isnan(a) & np.isnan(b)
     with np.errstate(invalid="ignore"):
         near: npt.NDArray[np.bool_] = np.abs(a - b) <= np.maximum(_DECIMALS, _DIGITS * np.abs(a))
-    return near | both | (a == b)
+    close: npt.NDArray[np.bool_] = near | both | (a == b)
+    return close
 
 
 def _take_in(host: Pending, guest: Pending, found: Match, one: Curve, other: Curve) -> None:

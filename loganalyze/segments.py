@@ -122,7 +122,8 @@ def _borders(readings: pl.DataFrame, loads: pl.DataFrame) -> IntArray:
 
 def _place(frame: pl.DataFrame) -> npt.NDArray[np.float64]:
     """Source and offset in one sortable number (offsets stay below 2**40)."""
-    return frame["source"].to_numpy() * float(2**40) + frame["offset"].to_numpy()
+    source, offset = (frame[name].to_numpy().astype(np.float64) for name in ("source", "offset"))
+    return source * float(2**40) + offset
 
 
 def _cut_stream(steps: IntArray, borders: IntArray) -> tuple[IntArray, bool]:

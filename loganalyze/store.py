@@ -1,7 +1,9 @@
 """A run on disk: `runs/<run>/` with readings.parquet, events.parquet and run.json.
 
-Plain Parquet, readable by DuckDB, polars and Spark. A run is written beside its place and moved
-there in one rename, so a killed writer leaves either the old run or the new one.
+Plain Parquet, readable by DuckDB, polars and Spark. A run is written beside its place and exchanged
+with the old one in one step of the file system, so a killed writer leaves the old run or the new
+one. Where the system knows no exchange (neither Linux nor macOS, or some network file systems),
+there are two steps; an old run that was only moved away is put back by whoever looks for it next.
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ from __future__ import annotations
 import errno
 import json
 import os
-import tempfile
+import shutil
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -21,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from loganalyze.errors import OutputError, StoreError
+from loganalyze.leftovers import abandoned, workshop
 from loganalyze.model import Account, LineRef, Problem, RunLog, RunMeta, Segment, Source
 from loganalyze.spill import slices
 
@@ -41,8 +45,9 @@ def write_run(run: RunLog, store: Path) -> Path:
     place = store / run.meta.id
     try:
         store.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=store, prefix=f".{run.meta.id}.") as made:
-            fresh = Path(made) / "run"
+        sweep(store)
+        with workshop(store, run.meta.id[:20]) as made:
+            fresh = made / "run"
             fresh.mkdir()
             _write_readings(run.readings, fresh / "readings.parquet")
             run.events.write_parquet(fresh / "events.parquet", compression="zstd")
@@ -74,17 +79,58 @@ def _write_readings(readings: pl.DataFrame, path: Path) -> None:
 
 def _swap(fresh: Path, place: Path) -> None:
     for turn in range(_TURNS):
-        old = fresh.parent / f"old{turn}"
-        with suppress(FileNotFoundError):  # another writer may be doing the same
-            os.rename(place, old)
         try:
             os.rename(fresh, place)
             return
         except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or turn == _TURNS - 1:
-                if old.exists():
-                    os.rename(old, place)
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                _put_back(fresh.parent, place)
                 raise
+        if _exchanged(fresh, place):
+            return
+        with suppress(FileNotFoundError):  # another writer may be doing the same
+            os.rename(place, fresh.parent / f"old{turn:02d}")
+    _put_back(fresh.parent, place)
+    raise OSError(errno.EBUSY, "other writers put theirs there again and again")
+
+
+def _put_back(folder: Path, place: Path) -> None:
+    """The last run that was moved into the folder to its place, if nothing stands there."""
+    old = max(folder.glob("old*"), default=None)
+    if old is not None and not place.exists():
+        os.rename(old, place)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Exchange two paths in one step; False where the system or file system cannot.
+
+    renameat2(2) with RENAME_EXCHANGE on Linux, renamex_np(2) with RENAME_SWAP on macOS: both 2.
+    """
+    import ctypes
+
+    libc: Any = ctypes.CDLL(None, use_errno=True) if sys.platform != "win32" else None
+    names = os.fsencode(one), os.fsencode(other)
+    here = -100  # AT_FDCWD
+    if hasattr(libc, "renameat2"):
+        return bool(libc.renameat2(here, names[0], here, names[1], 2) == 0)
+    return hasattr(libc, "renamex_np") and bool(libc.renamex_np(*names, 2) == 0)
+
+
+def restore(store: Path) -> None:
+    """Put every run back that a killed writer had moved away and not yet replaced."""
+    for folder in abandoned(store):
+        for meta in sorted(folder.glob(f"old*/{_META}"), reverse=True):
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                name = json.loads(meta.read_text(encoding="utf-8"))["meta"]["id"]
+                if not (store / Path(name).name).exists():
+                    os.rename(meta.parent, store / Path(name).name)
+
+
+def sweep(store: Path) -> None:
+    """Put back what `restore` does, and clear away what killed writers left in the store."""
+    restore(store)
+    for folder in abandoned(store):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _dump(run: RunLog) -> str:

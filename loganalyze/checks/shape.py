@@ -108,9 +108,10 @@ def steps_took_longer(context: CheckContext) -> CheckResult:
     track = context.track("step_time_s")
     if track is None or not spikes or spikes[0].step_first is None:
         return missing("steps_took_longer", "step_time_s")
-    own, last = spikes[0], spikes[0].step_last or spikes[0].step_first
-    inside = track.values[(track.steps >= own.step_first) & (track.steps <= last)]
-    before = track.values[track.steps < own.step_first][-50:]
+    first = spikes[0].step_first
+    last = spikes[0].step_last or first
+    inside = track.values[(track.steps >= first) & (track.steps <= last)]
+    before = track.values[track.steps < first][-50:]
     inside, before = inside[np.isfinite(inside)], before[np.isfinite(before)]
     if not len(inside) or len(before) < 10:
         return missing("steps_took_longer", "step_time_s")

@@ -65,7 +65,7 @@ def command(
         written = _write(report, output, language, force)
         _print(report, format_, language, written)
     if not quiet:
-        options.tell_passed_by(paths)
+        _tell_passed(report)
     return _exit_code(report, fail_on)
 
 
@@ -110,6 +110,14 @@ def _print(report: Report, format_: str, lang: str, written: tuple[Path, ...]) -
     color = options.wants_color()
     text = render(report, format_, lang, written=written, width=options.text_width(), color=color)
     click.echo(text, nl=False, color=color)
+
+
+def _tell_passed(report: Report) -> None:
+    """On standard error, what was passed by in the folders, and why."""
+    from loganalyze.pipeline import passed_by
+
+    for message in passed_by(diagnosis.run for diagnosis in report.diagnoses):
+        click.echo(f"loganalyze: {message}", err=True)
 
 
 def _exit_code(report: Report, fail_on: str) -> int:

@@ -33,7 +33,7 @@ def command(
     loganalyze ingest slurm-77.out slurm-77.err
     """
     from loganalyze.ingest import ingest, total_bytes
-    from loganalyze.pipeline import limits_reached
+    from loganalyze.pipeline import limits_reached, passed_by
     from loganalyze.store import write_run
 
     shown = not (quiet or no_progress)
@@ -44,8 +44,8 @@ def command(
         place = write_run(run, store)
         if not quiet:
             click.echo(_summary(run, place))
-    if not quiet:
-        options.tell_passed_by(paths)
+    for message in () if quiet else passed_by(made.runs):
+        click.echo(f"loganalyze: {message}", err=True)
     for source in made.unread:
         click.echo(f"{source.path}: nothing could be read from it", err=True)
     if told := limits_reached(made.runs):

@@ -6,7 +6,7 @@ import locale
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
@@ -124,11 +124,3 @@ def wants_color() -> bool:
 def text_width() -> int:
     """Columns of the terminal (or COLUMNS), between 60 and 120; 100 where there is none."""
     return max(60, min(120, shutil.get_terminal_size((100, 24)).columns))
-
-
-def tell_passed_by(arguments: Sequence[str]) -> None:
-    """Tell on stderr what in the folders given is no file that can be read."""
-    from loganalyze.inputs import passed_by
-
-    for told in passed_by(arguments):
-        click.echo(told, err=True)

@@ -13,7 +13,7 @@ from loganalyze.model import READING_COLUMNS, Evidence, Finding, Problem, Source
 #: A problem whose rule holds one of these words means that bytes could not be used.
 _UNREAD_WORDS = (
     "crc", "corrupt", "damaged", "torn", "truncat", "zero_block", "unread", "breaks_off", "bad_",
-    "not_json",
+    "not_json", "stopped", "limit_",
 )  # fmt: skip
 _KEY_METRICS = ("loss", "grad_norm")
 _OTHER_LOSSES = ("reward", "val_loss")

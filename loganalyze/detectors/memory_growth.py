@@ -132,6 +132,6 @@ def _short(context: Context, track: Track, at: IntArray) -> Growth | None:
     if len(np.unique(x)) < len(x):
         return None
     straight = float(np.corrcoef(x, values)[0, 1] ** 2)
-    growth = _fit(track, body)
+    growth = _fit(track, at)
     enough = growth.share >= context.value("memory_leak.few_share")
     return growth if enough and straight >= context.value("memory_leak.few_r2") else None

@@ -17,6 +17,7 @@ from typing import Any
 from torch import Tensor
 
 from loganalyze.errors import StoreError, UsageError
+from loganalyze.masking import mask
 from loganalyze.replay import storage
 from loganalyze.replay.recipe import Recorded
 from loganalyze.replay.state import Snapshot
@@ -66,7 +67,7 @@ def write(folder: Path, capsule: Capsule) -> Path:
         after: dict[str, Tensor] = {}
         storage.pack(capsule.after, "after", after)
         storage.write_tensors(temporary / "after.safetensors", after)
-    (temporary / "tail.txt").write_text(capsule.log_tail, encoding="utf-8")
+    (temporary / "tail.txt").write_text(mask(capsule.log_tail), encoding="utf-8")
     storage.write_json(temporary / "capsule.json", document)
     if folder.exists():
         shutil.rmtree(folder)

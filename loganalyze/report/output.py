@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +9,7 @@ from itertools import chain, count
 from pathlib import Path, PurePath
 
 from loganalyze.errors import OutputError, UsageError
+from loganalyze.leftovers import write_whole
 from loganalyze.model import Diagnosis, Report
 from loganalyze.report.json_out import SCHEMA
 
@@ -128,7 +127,8 @@ def file_stems(runs: Sequence[str]) -> tuple[str, ...]:
     """A safe, unique file name (without suffix) for each run id: word characters, dots, dashes."""
     stems: list[str] = []
     for run in runs:
-        base = _UNSAFE.sub("_", run).strip("._")[:100] or "run"
+        words = _UNSAFE.sub("_", run).strip("._")[:100].encode("utf-8", "replace")
+        base = words[:180].decode("utf-8", "ignore") or "run"
         taken = {stem.casefold() for stem in stems} | {"index"}  # the page over all runs
         numbered = (f"{base}-{number}" for number in count(2))
         stems.append(next(n for n in chain((base,), numbered) if n.casefold() not in taken))
@@ -159,18 +159,10 @@ def _refuse_foreign(path: Path, force: bool) -> None:
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
-    """Writes a whole file or nothing: a temporary neighbour, then a rename. UTF-8, LF.
-
-    The umask decides who may read it, as for any new file.
-    """
+    """Writes a whole file or nothing, text in UTF-8 with LF. Raises OutputError."""
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
-    temporary = path.with_name(f".{path.name[:40]}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
+        write_whole(path, data)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
         message = f"{path}: cannot be written ({error.strerror})"
         raise OutputError(message, hint="choose another folder with -o") from error

@@ -39,7 +39,7 @@ _SAMPLE = re.compile(
     r"^DCGM_FI_(?P<field>\w{1,80})\{(?P<labels>[^}]{0,2000})\} (?P<value>\S{1,40})"
     r"(?: (?P<time_ms>\d{10,16}))?$"
 )
-_GPU = re.compile(r'(?:^|,)gpu="(\d+)"')
+_GPU = re.compile(r'(?:^|,)gpu="(\d{1,9})"')
 #: DCGM writes blanks as huge numbers: 2**47 and up for fp64, 2**63 - 16 and up for int64.
 _BLANK = 140737488355328.0
 
@@ -74,7 +74,7 @@ class _Page:
             value = float(match["value"])
         except ValueError:
             return None
-        if value >= _BLANK:
+        if not value < _BLANK:  # nor is NaN one
             return "blank value"
         gpu = _GPU.search(match["labels"])
         rank = int(gpu[1]) if gpu else None

@@ -1,4 +1,4 @@
-"""`audit`: the memory budget against arithmetic, the pyramid's levels, a snippet for each trainer."""
+"""`audit`: the memory budget against arithmetic, the levels, a snippet for each trainer."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from loganalyze.ingest import ingest
 from loganalyze.masking import mask, mask_setting, shapes, unmasked
 from loganalyze.pipeline import Judging, report_on
 from loganalyze.report import FORMATS, render
-from loganalyze.store import read_run
+from loganalyze.store import read_run, write_run
 
 _HEX = "0123456789abcdef" * 5
 _WORD = "F4keF4keN0tAKey" * 8
@@ -164,6 +164,21 @@ def test_no_secret_is_stored(leaky: Path) -> None:
     samples = [line for source in run.sources for line in source.account.unknown_samples]
     stored = json.dumps([run.events.to_dicts(), dict(run.meta.config), samples], default=str)
     assert not [name for name, (_, secret) in SECRETS.items() if secret in stored]
+
+
+def test_no_name_holds_a_secret(tmp_path: Path) -> None:
+    """A secret in a file's name or a column's is in no run's name, no column and no output."""
+    secrets = [SECRETS[name][1] for name in ("github", "huggingface", "wandb v1")]
+    path = tmp_path / f"train-{secrets[0]}.csv"
+    rows = "".join(f"{n},{2 + 1 / n},{n},{n}\n" for n in range(1, 30))
+    path.write_text(f"step,loss,{secrets[1]},{secrets[2]}\n{rows}")
+    report = report_on([str(path)], Judging())
+    run = report.diagnoses[0].run
+    place = write_run(run, tmp_path / "runs")
+    texts = [str(place), run.meta.grouping, *run.readings.columns, (place / "run.json").read_text()]
+    texts += [render(report, format_, "en") for format_ in FORMATS]
+    assert not [secret for secret in secrets for text in texts if secret in text]
+    assert len([name for name in run.readings.columns if "[masked:" in name]) == 2
 
 
 def test_no_mask_keeps_them_and_says_so(leaky: Path) -> None:

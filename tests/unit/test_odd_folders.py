@@ -40,6 +40,35 @@ def test_only_the_log_is_read(folder: Path) -> None:
     assert len(run.readings) == 8
 
 
+def test_what_is_passed_by_is_told(folder: Path) -> None:
+    """Each thing that is no plain file is named with the reason, in the run and on the terminal."""
+    whys = {
+        "pipe.log": "a pipe", "circle.log": "a link in a circle",
+        "nowhere.log": "a link that leads nowhere", "up": "a link to a folder",
+    }  # fmt: skip
+    made = ingest([str(folder)])
+    told = {Path(p.message.partition(": ")[0]).name: p.message for p in made.passed}
+    assert set(told) == set(whys)
+    assert all(f": {why}" in told[name] for name, why in whys.items())
+    assert set(made.passed) <= set(made.runs[0].problems)
+    result = CliRunner().invoke(
+        cli, ["diagnose", str(folder), "-o", "-", "--lang", "en"], standalone_mode=False
+    )
+    assert all(f"{name}: {why}" in result.stderr for name, why in whys.items())
+
+
+def test_too_many_files_is_a_limit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of more files than are read says so, and the exit code is 5."""
+    monkeypatch.setattr(inputs, "_MAX_FILES", 2)
+    for number in range(4):
+        (folder / f"more{number}.log").write_text(LOG)
+    made = ingest([str(folder)])
+    assert len(made.runs) == 2
+    assert "holds 5 files, the first 2 by name are read" in limits_reached(made.runs)[0]
+    result = CliRunner().invoke(cli, ["diagnose", str(folder), "-o", "-"], standalone_mode=False)
+    assert result.return_value == 5
+
+
 def test_globs_pass_by_pipes(folder: Path) -> None:
     """A pattern takes the files it matches."""
     assert inputs.expand([str(folder / "*.log")]) == (folder / "train.log",)
@@ -114,18 +143,3 @@ def test_damage_inside_is_an_os_error(tmp_path: Path) -> None:
     path.write_bytes(bytes(data))
     with blocks.open_bytes(path) as stream, pytest.raises(OSError, match=r"."):
         stream.read()
-
-
-def test_what_is_passed_by_is_told(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Every pipe, dead or circular link, and link to a folder elsewhere is named with its reason;
-    files, and links inside the folder, are not."""
-    (folder / "away").symlink_to(tmp_path_factory.mktemp("away"), target_is_directory=True)
-    told = inputs.passed_by([str(folder)])
-    reasons = {Path(path).name: reason for path, reason in (t.split(": not read: ") for t in told)}
-    assert set(reasons) == {"pipe.log", "circle.log", "nowhere.log", "away"}
-    assert reasons["circle.log"] == "a link in a circle"
-    assert "nowhere" in reasons["nowhere.log"]
-    assert "a pipe" in reasons["pipe.log"]
-    arguments = ["ingest", str(folder), "--store", str(folder / "runs")]
-    outcome = CliRunner().invoke(cli, arguments, standalone_mode=False)
-    assert "pipe.log: not read: a pipe" in outcome.stderr
