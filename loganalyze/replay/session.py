@@ -33,6 +33,7 @@ _SHOWN_SAMPLES = 32
 class _Run:
     """What happened on the way to the suspect step and at it."""
 
+    data: Recorded
     start: state.Snapshot
     before: state.Snapshot
     outcomes: list[Outcome]
@@ -64,8 +65,8 @@ def _replayed(
     differing: tuple[str, ...],
 ) -> Result:  # fmt: skip
     run, finding, against = named
-    data = step.target()
-    done = _forward(step, data, request, rules)
+    done = _forward(step, step.target(), request, rules)
+    data = done.data
     bench = Bench(step, done.start, done.before)
     healthy = _healthy(step, done, rules)
     found = scale(done.suspect, healthy[1] if healthy else None, _history(step, done), rules)
@@ -94,7 +95,7 @@ def _replayed(
         experiments=tuple(trials.done), steps=(*done.measured, data.step),
         heat=_heat([*references, done.seen]), measured=done.seen, formats=trials.formats,
         healthy=references[-1] if references else None, untouched=done.untouched,
-        seconds=done.seconds, memory=done.memory, notes=_notes(step, data, differing),
+        seconds=done.seconds, memory=done.memory, notes=_notes(step, step.target(), differing),
     )  # fmt: skip
 
 
@@ -103,13 +104,16 @@ def _forward(step: Step, data: Recorded, request: Request, rules: Thresholds) ->
     start = state.take(step.model, step.optimizer)
     outcomes, measured, found = [], {}, []
     watched = _watched_steps(step.before)
-    for item in step.before:
+    given, step.before = step.before, ()
+    for item in map(_pinned, given):
+        step.before += (item,)
         probe = Probe(step.model, start.tensors) if item.step in watched else None
         outcomes.append(_observed(step, item, probe))
         if probe is not None:
             measured[item.step] = probe.result()
         found += equality.matches(item, outcomes[-1], rules)
     before = state.take(step.model, step.optimizer) if step.before else start
+    data = _pinned(data)
     with spent() as bare:
         suspect = run_step(step, data)
     ended = state.digests(step.model)
@@ -126,10 +130,17 @@ def _forward(step: Step, data: Recorded, request: Request, rules: Thresholds) ->
     memory = {"bare": bare.peak_bytes, "instrumented": full.peak_bytes} if bare.peak_bytes else {}
     untouched = looked.same(suspect) and state.digests(step.model) == ended
     return _Run(
-        start=start, before=before, outcomes=outcomes, measured=measured, matches=found,
+        data=data, start=start, before=before, outcomes=outcomes, measured=measured, matches=found,
         suspect=suspect, seen=seen, untouched=untouched, flipped=flipped, seconds=seconds,
         memory=memory,
     )  # fmt: skip
+
+
+def _pinned(data: Recorded) -> Recorded:
+    """A step with the generators as they are now, where none were recorded: repeats are alike."""
+    if data.rng is not None or data.seed is not None:
+        return data
+    return replace(data, rng=state.capture_rng())
 
 
 def _watched_steps(before: Sequence[Recorded]) -> set[int]:
