@@ -1,6 +1,6 @@
-"""How often a replay names the fault: `python benchmarks/replay_quality.py [RUNS [FAULT]]`.
+"""How often a replay names the fault: `python benchmarks/replay_quality.py [RUNS [FAULT...]]`.
 
-Prints one row per fault: runs, bit-equal replays, right cause first, right layer or sample first.
+RUNS is a number, or FIRST:LAST for a part of the seeds. Prints one row per fault: runs, bit-equal replays, right cause first, right layer or sample first.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -16,25 +17,31 @@ sys.path[:0] = [str(ROOT), str(ROOT / "parsers"), str(ROOT / "tests")]
 import replay_faults  # noqa: E402
 import torch  # noqa: E402
 
+#: The faults of the tests, and a needle in a haystack.
+FAULTS: dict[str, Callable[[int], replay_faults.Fault]] = {
+    **replay_faults.FAULTS,
+    "poisoned among 512": replay_faults.needle,
+}
 
-def main(runs: int, names: list[str]) -> None:
-    """Run every fault `runs` times and print the table."""
+def main(seeds: range, names: list[str]) -> None:
+    """Run every fault with every seed and print the table."""
+    runs = len(seeds)
     torch.set_num_threads(1)
     print("| fault | runs | replay equal | cause first | layer or sample first | s per run |")
     print("|---|---|---|---|---|---|")
-    for name in names or list(replay_faults.FAULTS):
-        begun, rows = time.perf_counter(), [_one(name, seed) for seed in range(runs)]
+    for name in names or list(FAULTS):
+        begun, rows = time.perf_counter(), [_one(name, seed) for seed in seeds]
         equal, cause, place = (sum(column) for column in zip(*rows, strict=True))
         seconds = (time.perf_counter() - begun) / runs
         print(f"| {name} | {runs} | {equal} | {cause} | {place} | {seconds:.1f} |", flush=True)
 
 
 def _one(name: str, seed: int) -> tuple[bool, bool, bool]:
-    fault = replay_faults.FAULTS[name](seed)
+    fault = FAULTS[name](seed)
     with tempfile.TemporaryDirectory() as folder:
         result = replay_faults.judged(fault, Path(folder), seed)
-    first = result.judgements[0]
-    cause = first.cause if first.state == "supported" else ""
+    supported = [judged.cause for judged in result.judgements if judged.state == "supported"]
+    cause = supported[0] if supported else ""
     layer = result.layers[0].name if result.layers else ""
     sample = result.samples[0].id if result.samples else ""
     right = (not fault.layer or layer == fault.layer) and (
@@ -47,4 +54,5 @@ def _one(name: str, seed: int) -> tuple[bool, bool, bool]:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 20, sys.argv[2:])
+    first, _, last = (sys.argv[1] if len(sys.argv) > 1 else "20").rpartition(":")
+    main(range(int(first or 0), int(last)), sys.argv[2:])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import replay_lab as lab
@@ -31,6 +31,7 @@ class Fault:
     precision: Precision = "fp32"
     strike: Callable[[int, Step, Tensor], None] | None = None
     samples: int = 16
+    wide: int = 0  # samples of the step AT, where they are more
 
 
 def _layer(rng: random.Random) -> str:
@@ -64,6 +65,11 @@ def poisoned(seed: int, samples: int = 16) -> Fault:
 
     return Fault(cause="samples", sample=f"s{AT}-{place}", builder=lambda: lab.build(seed),
                  strike=strike, samples=samples)  # fmt: skip
+
+
+def needle(seed: int) -> Fault:
+    """One poisoned sample among 512: too few to be seen in the step's loss, so no cause is due."""
+    return replace(poisoned(seed, 512), cause="", samples=16, wide=512)
 
 
 def overflow(seed: int) -> Fault:
@@ -112,6 +118,7 @@ def judged(fault: Fault, folder: Path, seed: int) -> Result:
     recorder = lab.train(
         folder, AT, seed=seed, builder=fault.builder, fault=fault.strike, snapshot_every=16,
         precision=fault.precision, samples=fault.samples,
+        wide=(AT, fault.wide) if fault.wide else (0, 0),
     )  # fmt: skip
     if not recorder.capsules:  # the recorder saw nothing: the step is still worth a replay
         recorder.capture()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from loganalyze.replay import trainer_callback
 from loganalyze.replay.recipe import Step
 
-SAMPLES, STEPS, BAD = 8, 64, 56
+SAMPLES, STEPS, BAD, SAVE = 8, 64, 56, 48
 BUILDER = f"{__file__}:build"
 
 
@@ -54,7 +54,7 @@ def train(folder: Path) -> Any:
 
     arguments = TrainingArguments(
         output_dir=str(folder / "out"), per_device_train_batch_size=SAMPLES, max_steps=STEPS,
-        learning_rate=3e-3, lr_scheduler_type="constant", logging_steps=1, save_strategy="no",
+        learning_rate=3e-3, lr_scheduler_type="constant", logging_steps=1, save_steps=SAVE,
         report_to=[], use_cpu=True, disable_tqdm=True, seed=0, train_sampling_strategy="sequential",
         weight_decay=0.0,
     )  # fmt: skip

@@ -62,7 +62,7 @@ def build(seed: int = 0, lr: float = 3e-3) -> Step:
     """Model, optimizer and loss, as a recipe's builder gives them."""
     torch.manual_seed(seed)
     model = Tiny()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, fused=True)
     return Step(model=model, optimizer=optimizer, loss_fn=loss_fn, clip=1.0)
 
 
@@ -130,11 +130,12 @@ def train(
     folder: Path, steps: int, *, samples: int = 16, seed: int = 0, lr: float = 3e-3,
     builder: Callable[[], Step] | None = None, fault: Fault | None = None,
     precision: Precision = "fp32", log: Path | None = None, tail: Path | None = None,
-    go_on: bool = False, **options: Any,
+    go_on: bool = False, wide: tuple[int, int] = (0, 0), **options: Any,
 ) -> Recorder:  # fmt: skip
     """Trains with a recorder; `fault(step, made, batch)` may break anything before a step.
 
-    Stops at the first capsule, as a run that went wrong does, unless it is to `go_on`.
+    wide: a step, and how many samples it has instead. Stops at the first capsule, as a run that
+    went wrong does, unless it is to `go_on`.
     """
     made = builder() if builder is not None else build(seed, lr)
     recorder = Recorder(folder, made.model, made.optimizer, builder=BUILDER, clip=1.0,
@@ -142,10 +143,11 @@ def train(
     generator = torch.Generator().manual_seed(seed + 1)
     lines = []
     for number in range(1, steps + 1):
-        batch = text(samples, generator)
+        count = wide[1] if number == wide[0] else samples
+        batch = text(count, generator)
         if fault is not None:
             fault(number, made, batch)
-        ids = [f"s{number}-{i}" for i in range(samples)]
+        ids = [f"s{number}-{i}" for i in range(count)]
         with recorder.step(number, batch, sample_ids=ids, offset=number * samples) as record:
             loss, norm = one_step(made, batch, precision)
             record.log(loss=loss, grad_norm=norm)

@@ -19,11 +19,15 @@ if TYPE_CHECKING:
 @click.option("--finding", metavar="ID", help="The finding to replay; by default the first one.")
 @click.option(
     "--recipe", required=True, metavar="RECIPE",
-    help="path.py:function, capsule:path.py:function or torch:path.py:function.",
+    help="path.py:function, hf, capsule[:path.py:function] or torch:path.py:function.",
 )  # fmt: skip
 @click.option(
     "--checkpoint", type=click.Path(path_type=Path), metavar="DIR",
     help="Checkpoint or capsule, a file or a folder.",
+)  # fmt: skip
+@click.option(
+    "--data", type=click.Path(path_type=Path), metavar="PATH",
+    help="Batches for the recipe hf: a recorder's folder, or rows in JSON lines or Parquet.",
 )  # fmt: skip
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
 @click.option("--against", type=click.Choice(["fp32"]), help="Compare with this precision as well.")
@@ -37,8 +41,8 @@ if TYPE_CHECKING:
 @options.lang
 @options.force
 def command(
-    report: Path, finding: str | None, recipe: str, checkpoint: Path | None, device: str,
-    against: str | None, trust_checkpoint: bool, output: str, thresholds: Path | None,
+    report: Path, finding: str | None, recipe: str, checkpoint: Path | None, data: Path | None,
+    device: str, against: str | None, trust_checkpoint: bool, output: str, thresholds: Path | None,
     settings: tuple[str, ...], lang: str | None, force: bool,
 ) -> int:  # fmt: skip
     """Run a flagged step again, prove that it is the same, and name what is behind it.
@@ -60,8 +64,8 @@ def command(
     _check_device(device)
     rules = load_thresholds("pretrain", thresholds, settings)
     request = Request(
-        step=case.step, device=device, checkpoint=checkpoint, trust=trust_checkpoint,
-        logged=case.logged,
+        step=case.step, device=device, checkpoint=checkpoint, data=data,
+        trust=trust_checkpoint, logged=case.logged,
     )  # fmt: skip
     result = replay(load_step(recipe, request), request, run=case.run, finding=case.finding,
                     against=against or "", rules=rules)  # fmt: skip

@@ -14,12 +14,13 @@ from loganalyze.errors import UsageError
 if TYPE_CHECKING:
     from loganalyze.replay.builtin import from_capsule, from_checkpoint
     from loganalyze.replay.callback import trainer_callback
+    from loganalyze.replay.hf import from_hf
     from loganalyze.replay.recipe import Recorded, Request, Step
     from loganalyze.replay.recorder import Recorder
 
 __all__ = [
-    "Recorded", "Recorder", "Request", "Step", "from_capsule", "from_checkpoint", "require",
-    "trainer_callback",
+    "Recorded", "Recorder", "Request", "Step", "from_capsule", "from_checkpoint", "from_hf",
+    "require", "trainer_callback",
 ]  # fmt: skip
 
 _PLACES = {
@@ -29,6 +30,7 @@ _PLACES = {
     "Step": "recipe",
     "from_capsule": "builtin",
     "from_checkpoint": "builtin",
+    "from_hf": "hf",
     "trainer_callback": "callback",
 }
 

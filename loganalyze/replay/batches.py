@@ -27,8 +27,16 @@ def sample_count(batch: Any) -> int:
 
 
 def select(batch: Any, indices: Sequence[int]) -> Any:
-    """Samples of a batch: the rows of every tensor whose first dimension counts samples."""
-    return _select(batch, list(indices), sample_count(batch))
+    """Samples of a batch: the rows of every tensor whose first dimension counts samples.
+
+    Where a transformers batch says how many tokens its loss is divided by, those left out count
+    no more.
+    """
+    made = _select(batch, list(indices), sample_count(batch))
+    if isinstance(made, dict) and "num_items_in_batch" in made and "labels" in made:
+        left = (made["labels"] != -100).sum() / (batch["labels"] != -100).sum().clamp(min=1)
+        made["num_items_in_batch"] = batch["num_items_in_batch"] * left
+    return made
 
 
 def _select(batch: Any, indices: list[int], count: int) -> Any:

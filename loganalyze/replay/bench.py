@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from loganalyze.config import Thresholds
-from loganalyze.replay import batches, state
+from loganalyze.replay import batches, environment, state
+from loganalyze.replay.instruments import Probe
+from loganalyze.replay.measured import Measured
 from loganalyze.replay.recipe import Recorded, Step
 from loganalyze.replay.result import Experiment
 from loganalyze.replay.runner import Outcome, device_of, run_step
@@ -137,16 +139,18 @@ class Bench:
         """The suspect step with one layer's parameters and buffers of the start."""
         return self.run(data, mixed(self.before, self.start, prefix))
 
-    def in_fp32(self, data: Recorded) -> Outcome:
-        """The suspect step in fp32: no autocast, and parameters of fewer bits widened."""
+    def in_fp32(self, data: Recorded) -> tuple[Outcome, Measured]:
+        """The suspect step in fp32, measured: no autocast, no TF32, narrower parameters widened."""
         halves = (torch.float16, torch.bfloat16)
         narrow = [p for p in self.step.model.parameters() if p.dtype in halves]
-        if not narrow:
-            return self.run(data, precision="fp32")
         self.before.restore(self.step.model, self.step.optimizer)
-        wide = replace(self.step, model=copy.deepcopy(self.step.model).float(), optimizer=None)
-        with state.kept_rng():
-            return run_step(wide, replace(data, micro_batches=_widened(data)), precision="fp32")
+        step = self.step
+        if narrow:
+            step = replace(step, model=copy.deepcopy(step.model).float(), optimizer=None)
+            data = replace(data, micro_batches=_widened(data))
+        with state.kept_rng(), environment.full_fp32(), Probe(step.model) as probe:
+            outcome = run_step(step, data, probe, precision="fp32")
+        return outcome, probe.result()
 
     def with_layer_in_fp32(self, data: Recorded, name: str) -> Outcome:
         """The suspect step in its own precision, but for one layer in fp32."""

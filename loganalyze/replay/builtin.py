@@ -13,9 +13,13 @@ from loganalyze.replay.state import to_device
 
 
 def load(kind: str, builder: str, request: Request) -> Step:
-    """The step of `capsule[:path.py:function]` or `torch:path.py:function`."""
+    """The step of `capsule[:path.py:function]`, `torch:path.py:function` or `hf`."""
     if request.checkpoint is None:
         raise UsageError(f"recipe {kind}: needs --checkpoint", hint="a capsule or checkpoint")
+    if kind == "hf":
+        from loganalyze.replay.hf import from_hf
+
+        return from_hf(request)
     if kind == "capsule":
         return _load_capsule(builder, request, request.checkpoint)
     if not builder:

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from loganalyze.errors import StoreError, UsageError
-from loganalyze.replay import storage
+from loganalyze.replay import storage, zero
+from loganalyze.replay.state import to_device
 
 #: Where trainers put the two parts, in order of trial.
 MODEL_KEYS = ("model", "state_dict", "model_state_dict", "module")
@@ -19,12 +20,18 @@ OPTIMIZER_KEYS = ("optimizer", "optimizer_state_dict", "optim")
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 
 
-def load(path: Path, device: str, *, trust: bool) -> dict[str, Any]:
-    """A checkpoint's dict. Pickles are refused unless trusted: UsageError says which and why."""
+def load(path: Path, device: str, *, trust: bool, arrays: bool = False) -> dict[str, Any]:
+    """A checkpoint's dict. Pickles are refused unless trusted: UsageError says which and why.
+
+    arrays: NumPy arrays are let through beside tensors.
+    """
+    if path.is_dir() and zero.holds_zero(path):
+        return dict(to_device(zero.load(path, trust=trust), device))
     file = _file(path, trust)
     if file.suffix == ".safetensors":
         return dict(storage.read_tensors(file, device))
-    loaded = _torch(file, device, trust)
+    with torch.serialization.safe_globals(_array_parts() if arrays else []):
+        loaded = _torch(file, device, trust)
     if not isinstance(loaded, Mapping):
         raise StoreError(f"{file}: holds a {type(loaded).__name__}, not a state dict")
     return dict(loaded)
@@ -47,6 +54,14 @@ def _torch(file: Path, device: str, trust: bool) -> Any:
         raise StoreError(f"{file}: is no readable checkpoint ({error})") from error
 
 
+def _array_parts() -> list[Any]:
+    """What NumPy arrays of numbers are pickled as: it builds arrays and runs nothing else."""
+    import numpy as np
+
+    rebuild = np.empty(0).__reduce__()[0]
+    return [rebuild, np.ndarray, np.dtype, *{type(np.dtype(kind)) for kind in "LIlif"}]
+
+
 def _file(path: Path, trust: bool) -> Path:
     if path.is_file():
         return path
@@ -54,9 +69,6 @@ def _file(path: Path, trust: bool) -> Path:
         raise UsageError(f"{path}: no such checkpoint")
     if (path / ".metadata").is_file():
         return _consolidated(path, trust)
-    if any(path.glob("**/*zero_pp_rank_*")):
-        hint = "run its own zero_to_fp32.py and name the file it writes"
-        raise UsageError(f"{path}: is a DeepSpeed ZeRO folder", hint=hint)
     files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)
     if len(files) != 1:
         found = ", ".join(file.name for file in files[:6]) or "none"

@@ -40,6 +40,13 @@ def as_recorded(wanted: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         _apply(before)
 
 
+@contextmanager
+def full_fp32() -> Iterator[None]:
+    """Products in true fp32 inside the block: no TF32."""
+    with as_recorded(capture() | {"matmul_tf32": "highest", "cudnn_tf32": False}):
+        yield
+
+
 def _apply(values: Mapping[str, Any]) -> None:
     torch.set_num_threads(values["threads"])
     torch.use_deterministic_algorithms(values["deterministic"], warn_only=True)

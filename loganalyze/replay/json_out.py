@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from loganalyze import __version__
-from loganalyze.replay.measured import concentration, groups, hard_share
+from loganalyze.replay.measured import gradient_norms, groups, sample_spread
 from loganalyze.replay.result import Result
 
 SCHEMA = "loganalyze.replay/1"
@@ -21,8 +21,8 @@ def render(result: Result) -> str:
     document = {
         "schema": SCHEMA, "version": __version__, **asdict(result),
         "gradient_groups": groups(result.measured.parameters),
-        "gradient_concentration": concentration(result.measured.parameters),
-        "hard_sample_share": hard_share(losses, 0.05),
+        "gradient_norms": gradient_norms(result.measured.parameters),
+        "sample_spread": sample_spread(losses),
     }  # fmt: skip
     return json.dumps(_strict(document), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
 

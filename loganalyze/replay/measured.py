@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -18,7 +19,9 @@ class Layer:
     """A module whose output was seen, in the order in which the forward pass finished it.
 
     activation, output_gradient: stats.summary of its output and of the loss's gradient there.
-    attention: entropy (nats) and largest logit, mean and extreme over heads.
+    attention: entropy (nats) and largest logit, mean and extreme over heads; head_entropy and
+    head_logit: of each head. cost: forward_seconds, backward_seconds (layers inside included),
+    output_bytes, kept_bytes (kept for backward), parameter_bytes; what isn't known is left out.
     """
 
     name: str
@@ -28,6 +31,9 @@ class Layer:
     activation: Numbers
     output_gradient: Numbers = field(default_factory=dict)
     attention: Numbers = field(default_factory=dict)
+    head_entropy: tuple[float, ...] = ()
+    head_logit: tuple[float, ...] = ()
+    cost: Numbers = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +50,7 @@ class Parameter:
     gradient: Numbers = field(default_factory=dict)
     update_l2: float | None = None
     update_ratio: float | None = None
+    format: str = ""  # bfloat16, float32...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +62,21 @@ class Samples:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Embedding:
+    """An embedding table; numbers: see embeddings.told."""
+
+    name: str
+    numbers: Numbers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """All statistics of one step."""
 
     layers: tuple[Layer, ...]
     parameters: tuple[Parameter, ...]
     samples: Samples | None
+    embeddings: tuple[Embedding, ...] = ()
 
 
 def group_of(name: str) -> str:
@@ -96,11 +112,44 @@ def groups(parameters: tuple[Parameter, ...]) -> dict[str, dict[str, float]]:
     }  # fmt: skip
 
 
-def concentration(parameters: tuple[Parameter, ...]) -> float | None:
-    """Largest gradient norm of a parameter over the median one; None without gradients."""
-    norms = [p.gradient["l2"] for p in parameters if p.gradient]
-    middle = median(norms) if norms else 0.0
-    return max(norms) / middle if middle > 0 else None
+def gradient_norms(parameters: tuple[Parameter, ...]) -> dict[str, float]:
+    """Mean, median, p99 and largest gradient norm (L2) of the parameters, and largest over median.
+
+    Empty without gradients; concentration is NaN where the median is 0.
+    """
+    norms = sorted(p.gradient["l2"] for p in parameters if p.gradient)
+    if not norms:
+        return {}
+    middle = median(norms)
+    return {
+        "mean": sum(norms) / len(norms), "median": middle, "p99": quantile(norms, 0.99),
+        "max": norms[-1], "concentration": norms[-1] / middle if middle > 0 else math.nan,
+    }  # fmt: skip
+
+
+def sample_spread(losses: tuple[float, ...]) -> dict[str, float]:
+    """p50, p95, their ratio, and the share of the whole loss on the hardest 5 %; finite ones only.
+
+    Empty without samples. The ratio of seed C: how unequal the difficulty of samples is.
+    """
+    finite = sorted(loss for loss in losses if math.isfinite(loss))
+    if not finite:
+        return {}
+    middle, high = quantile(finite, 0.5), quantile(finite, 0.95)
+    share = hard_share(tuple(finite), 0.05)
+    return {
+        "p50": middle, "p95": high, "ratio": high / middle if middle > 0 else math.nan,
+        "hard_share": share if share is not None else math.nan, "count": float(len(losses)),
+        "nonfinite": float(len(losses) - len(finite)),
+    }  # fmt: skip
+
+
+def quantile(ordered: Sequence[float], q: float) -> float:
+    """A quantile of sorted values, linear between neighbours."""
+    place = q * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
 def hard_share(losses: tuple[float, ...], share: float) -> float | None:

@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from loganalyze import __version__
 from loganalyze.config import Thresholds
 from loganalyze.replay import words
-from loganalyze.replay.measured import concentration, groups, hard_share
+from loganalyze.replay.measured import gradient_norms, groups, sample_spread
 from loganalyze.replay.result import HeatRow, Result
 
 _CELL, _ROW, _NAME = 44, 16, 260
@@ -39,8 +39,8 @@ def render(result: Result, rules: Thresholds, lang: str) -> str:
         forward=heat_map(result.heat, result.steps, lambda row: row.forward),
         backward=heat_map(result.heat, result.steps, lambda row: row.backward),
         groups=groups(result.measured.parameters),
-        concentration=concentration(result.measured.parameters),
-        hard=hard_share(losses, 0.05), parameters=ranked[:24],
+        norms=gradient_norms(result.measured.parameters), spread=sample_spread(losses),
+        parameters=ranked[:24],
     )  # fmt: skip
 
 

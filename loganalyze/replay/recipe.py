@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 Precision = Literal["fp32", "bf16", "fp16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "fp16")
-#: Built-in recipes; each needs a function that builds model, optimizer and loss.
-BUILTIN = ("capsule", "torch")
+#: Built-in recipes; capsule and torch need a function that builds model, optimizer and loss.
+BUILTIN = ("capsule", "hf", "torch")
 #: Function of a recipe file that is named without one.
 DEFAULT_FUNCTION = "recipe"
 
@@ -31,6 +31,7 @@ class Request:
     step: int | None  # the suspect step; None: the one that the capsule was written for
     device: str = "cpu"
     checkpoint: Path | None = None
+    data: Path | None = None  # recorded batches (a recorder's folder), or a dataset file
     trust: bool = False  # pickles may be loaded, code named by a checkpoint may run
     logged: Mapping[str, float] = field(default_factory=dict)  # metric -> value at that step
 
@@ -98,7 +99,7 @@ class Step:
 
 
 def load_step(recipe: str, request: Request) -> Step:
-    """The step of `path.py[:function]`, or of `capsule[:path.py:function]`, `torch:...`.
+    """The step of `path.py[:function]`, or of `capsule[:path.py:function]`, `torch:...`, `hf`.
 
     Raises UsageError for a recipe that can't be found or gives no Step.
     """

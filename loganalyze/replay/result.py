@@ -92,6 +92,26 @@ class HeatRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FormatRow:
+    """A layer's output in the step's own format beside fp32; rms and absmax of both.
+
+    apart: |log| of the ratio of root mean squares, inf where only one of them is finite.
+    near_max_share, subnormal_share: of the own format's values near its ends.
+    """
+
+    name: str
+    group: str
+    rms: float
+    rms_fp32: float
+    absmax: float
+    absmax_fp32: float
+    nonfinite: float
+    near_max_share: float
+    subnormal_share: float
+    apart: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """Everything a replay has to say."""
 
@@ -118,5 +138,7 @@ class Result:
     measured: Measured
     healthy: Measured | None
     untouched: bool  # the step was bit-equal with and without instruments
+    formats: tuple[FormatRow, ...] = ()  # in forward order; empty where fp32 was not compared
     seconds: Mapping[str, float] = field(default_factory=dict)  # bare and instrumented step
+    memory: Mapping[str, float] = field(default_factory=dict)  # peak bytes of both, on a GPU
     notes: tuple[str, ...] = ()

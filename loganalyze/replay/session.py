@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -13,6 +12,7 @@ import torch
 from loganalyze.config import Thresholds, load_thresholds
 from loganalyze.replay import batches, environment, equality, state, suspects, verdict
 from loganalyze.replay.bench import Bench, Scale, scale
+from loganalyze.replay.costs import spent
 from loganalyze.replay.instruments import Probe
 from loganalyze.replay.measured import Measured
 from loganalyze.replay.recipe import Recorded, Request, Step
@@ -33,6 +33,7 @@ _SHOWN_SAMPLES = 32
 class _Run:
     """What happened on the way to the suspect step and at it."""
 
+    data: Recorded
     start: state.Snapshot
     before: state.Snapshot
     outcomes: list[Outcome]
@@ -43,6 +44,7 @@ class _Run:
     untouched: bool
     flipped: list[LayerSuspect]
     seconds: dict[str, float]
+    memory: dict[str, float]
 
 
 def replay(
@@ -63,8 +65,8 @@ def _replayed(
     differing: tuple[str, ...],
 ) -> Result:  # fmt: skip
     run, finding, against = named
-    data = step.target()
-    done = _forward(step, data, request, rules)
+    done = _forward(step, step.target(), request, rules)
+    data = done.data
     bench = Bench(step, done.start, done.before)
     healthy = _healthy(step, done, rules)
     found = scale(done.suspect, healthy[1] if healthy else None, _history(step, done), rules)
@@ -91,9 +93,9 @@ def _replayed(
         matches=tuple(done.matches), first_difference=first, judgements=verdict.ordered(judged),
         layers=tuple(layers), samples=tuple(samples[:_SHOWN_SAMPLES]),
         experiments=tuple(trials.done), steps=(*done.measured, data.step),
-        heat=_heat([*references, done.seen]), measured=done.seen,
+        heat=_heat([*references, done.seen]), measured=done.seen, formats=trials.formats,
         healthy=references[-1] if references else None, untouched=done.untouched,
-        seconds=done.seconds, notes=_notes(step, data, differing),
+        seconds=done.seconds, memory=done.memory, notes=_notes(step, step.target(), differing),
     )  # fmt: skip
 
 
@@ -102,32 +104,43 @@ def _forward(step: Step, data: Recorded, request: Request, rules: Thresholds) ->
     start = state.take(step.model, step.optimizer)
     outcomes, measured, found = [], {}, []
     watched = _watched_steps(step.before)
-    for item in step.before:
-        probe = Probe(step.model) if item.step in watched else None
+    given, step.before = step.before, ()
+    for item in map(_pinned, given):
+        step.before += (item,)
+        probe = Probe(step.model, start.tensors) if item.step in watched else None
         outcomes.append(_observed(step, item, probe))
         if probe is not None:
             measured[item.step] = probe.result()
         found += equality.matches(item, outcomes[-1], rules)
     before = state.take(step.model, step.optimizer) if step.before else start
-    begun = time.perf_counter()
-    suspect = run_step(step, data)
-    bare = time.perf_counter() - begun
+    data = _pinned(data)
+    with spent() as bare:
+        suspect = run_step(step, data)
     ended = state.digests(step.model)
     found += equality.matches(data, suspect, rules)
     found += equality.parameters(data.step, step.after, before.tensors, step.model)
     found += equality.logged(data.step, request.logged, suspect, rules)
     flipped = list(equality.flipped(step.after, before.tensors, step.model))
     before.restore(step.model, step.optimizer)
-    begun = time.perf_counter()
-    probe = Probe(step.model)
-    looked = _observed(step, data, probe)
-    seen = probe.result()
-    seconds = {"bare": bare, "instrumented": time.perf_counter() - begun}
+    probe = Probe(step.model, start.tensors)
+    with spent() as full:
+        looked = _observed(step, data, probe)
+        seen = probe.result()
+    seconds = {"bare": bare.seconds, "instrumented": full.seconds}
+    memory = {"bare": bare.peak_bytes, "instrumented": full.peak_bytes} if bare.peak_bytes else {}
     untouched = looked.same(suspect) and state.digests(step.model) == ended
     return _Run(
-        start=start, before=before, outcomes=outcomes, measured=measured, matches=found,
+        data=data, start=start, before=before, outcomes=outcomes, measured=measured, matches=found,
         suspect=suspect, seen=seen, untouched=untouched, flipped=flipped, seconds=seconds,
+        memory=memory,
     )  # fmt: skip
+
+
+def _pinned(data: Recorded) -> Recorded:
+    """A step with the generators as they are now, where none were recorded: repeats are alike."""
+    if data.rng is not None or data.seed is not None:
+        return data
+    return replace(data, rng=state.capture_rng())
 
 
 def _watched_steps(before: Sequence[Recorded]) -> set[int]:

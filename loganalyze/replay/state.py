@@ -28,18 +28,24 @@ def cuda_in_use() -> bool:
 
 def capture_rng() -> dict[str, Any]:
     """States of all generators as plain JSON: torch (CPU, each CUDA device), Python, NumPy."""
-    version, words, gauss = random.getstate()
-    state: dict[str, Any] = {
-        "torch": _packed(torch.get_rng_state()),
-        "python": [version, list(words), gauss],
-    }
-    if cuda_in_use():
-        state["cuda"] = [_packed(item) for item in torch.cuda.get_rng_state_all()]
     numpy = sys.modules.get("numpy")  # a loop that never imported it can't depend on it
+    return pack_state(
+        torch.get_rng_state(), random.getstate(),
+        numpy.random.get_state() if numpy is not None else None,
+        torch.cuda.get_rng_state_all() if cuda_in_use() else None,
+    )  # fmt: skip
+
+
+def pack_state(cpu: Tensor, python: Any, numpy: Any = None, cuda: Any = None) -> dict[str, Any]:
+    """Generator states as torch, Python, NumPy and CUDA give them, in the form of capture_rng."""
+    version, words, gauss = python
+    made: dict[str, Any] = {"torch": _packed(cpu), "python": [version, list(words), gauss]}
     if numpy is not None:
-        name, keys, position, has_gauss, cached = numpy.random.get_state()
-        state["numpy"] = [name, keys.tolist(), int(position), int(has_gauss), float(cached)]
-    return state
+        name, keys, position, has_gauss, cached = numpy
+        made["numpy"] = [name, keys.tolist(), int(position), int(has_gauss), float(cached)]
+    if cuda is not None:
+        made["cuda"] = [_packed(item) for item in (cuda if isinstance(cuda, list) else [cuda])]
+    return made
 
 
 def restore_rng(state: Mapping[str, Any] | None, seed: int | None = None) -> None:

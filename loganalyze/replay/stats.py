@@ -18,32 +18,37 @@ COLUMNS = (
 #: Values beyond which moments, shares and quantiles are of every k-th value.
 SAMPLE = 1 << 16
 _QUANTILES = 1 << 12
+#: Squares of numbers below this leave float32: a norm below it is not believed.
+_FAINT = 1e-15
 
 
 @torch.no_grad()
 def row(tensor: Tensor, sample: int = SAMPLE) -> Tensor:
-    """The COLUMNS of a tensor: float64 on the CPU, float32 elsewhere; no synchronisation.
+    """The COLUMNS of a tensor as float64 on its device; no synchronisation on a GPU.
 
     p50 and p99 are of absolute values, over some 4096 of them where there are more. near_max: at
     least half of the format's largest number; subnormal: below its smallest normal number.
+    The norm of all values is summed in float32 (float64 for float64 tensors); where their squares
+    leave that range, `transfer` puts the sample's in its place.
     """
     flat = tensor.detach().reshape(-1)
-    wide = torch.float64 if flat.device.type == "cpu" else torch.float32
     if not flat.numel():
-        return torch.zeros(len(COLUMNS), dtype=wide, device=flat.device)
+        return torch.zeros(len(COLUMNS), dtype=torch.float64, device=flat.device)
     some = flat[:: max(1, flat.numel() // sample)]
     finite = some.isfinite()
-    clean = torch.where(finite, some, torch.zeros_like(some)).to(wide)
-    norm = torch.linalg.vector_norm(flat, dtype=torch.float32)
+    clean = torch.where(finite, some, torch.zeros_like(some)).double()
+    wide = torch.float64 if flat.dtype is torch.float64 else torch.float32
+    norm = torch.linalg.vector_norm(flat, dtype=wide)
     whole = [
-        flat.new_tensor(flat.numel(), dtype=wide),
+        flat.new_tensor(flat.numel(), dtype=torch.float64),
         _nonfinite(flat, norm),
         norm,
-        torch.linalg.vector_norm(flat, math.inf, dtype=torch.float32),
+        torch.linalg.vector_norm(flat, math.inf, dtype=wide),
     ]
-    taken = [torch.linalg.vector_norm(clean), clean.abs().amax()]
+    largest = clean.abs().amax()
+    taken = [_norm(clean, largest), largest]
     columns = [*whole, *_moments(clean, finite, torch.finfo(flat.dtype)), *taken]
-    return torch.stack([column.to(wide) for column in columns])
+    return torch.stack([column.double() for column in columns])
 
 
 def _nonfinite(flat: Tensor, norm: Tensor) -> Tensor:
@@ -51,6 +56,13 @@ def _nonfinite(flat: Tensor, norm: Tensor) -> Tensor:
     if flat.device.type == "cpu" and math.isfinite(float(norm)):
         return torch.zeros(())
     return flat.numel() - flat.isfinite().sum()
+
+
+def _norm(values: Tensor, largest: Tensor) -> Tensor:
+    """The L2 norm in units of the largest value: squares neither overflow nor vanish."""
+    unit = torch.where(largest > 0, largest, torch.ones_like(largest))
+    norm: Tensor = torch.linalg.vector_norm(values / unit)
+    return norm * unit
 
 
 def _moments(values: Tensor, finite: Tensor, info: torch.finfo) -> list[Tensor]:
@@ -131,17 +143,24 @@ def transfer(rows: Sequence[Tensor]) -> list[dict[str, float]]:
     if not rows:
         return []
     table = torch.stack([item.to(rows[0].device) for item in rows]).cpu().double()
-    return [_settled(dict(zip(COLUMNS, values, strict=True))) for values in table.tolist()]
+    return [settled(values) for values in table.tolist()]
 
 
-def _settled(row: dict[str, float]) -> dict[str, float]:
-    """Norm and largest value of the finite numbers: the sample's where it is whole or some aren't.
+def settled(values: Sequence[float]) -> dict[str, float]:
+    """A row's values by name, its norm and largest value those of the finite numbers.
 
-    With non-finite values among many the norm is the sample's, scaled to the size.
+    Where the sample is the whole tensor, its float64 norm is taken. Where a tensor has non-finite
+    values, or squares that leave float32, the norm is the sample's scaled to the size, at least the
+    largest value: a finite tensor never gets an infinite norm.
     """
+    row = dict(zip(COLUMNS, values, strict=True))
     norm, largest = row.pop("sample_l2"), row.pop("sample_absmax")
-    whole = row["n"] + row["nonfinite"] >= row["size"]
-    if whole or row["nonfinite"]:
-        share = 1.0 if whole else row["size"] / max(row["n"], 1.0)
-        row["l2"], row["absmax"] = norm * math.sqrt(share), largest
+    if row["n"] + row["nonfinite"] >= row["size"]:
+        row["l2"], row["absmax"] = norm, largest
+        return row
+    scaled = norm * math.sqrt(row["size"] / max(row["n"], 1.0))
+    if row["nonfinite"]:
+        row["l2"], row["absmax"] = scaled, largest
+    elif not math.isfinite(row["l2"]) or row["l2"] < _FAINT:
+        row["l2"] = max(scaled, row["absmax"])
     return row

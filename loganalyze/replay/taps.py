@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,16 +15,35 @@ from torch.overrides import TorchFunctionMode
 _BATCH_SAMPLE, _QUERIES_SAMPLE = 2, 64
 
 
-class Taps(TorchFunctionMode):
-    """Records token losses (samples, tokens) and attention statistics; changes no result."""
+class Heard(NamedTuple):
+    """Token losses of a micro-batch (samples, tokens), and which of them count."""
 
-    def __init__(self, where: Callable[[], str]) -> None:
-        """where: gives the name of the layer that is running."""
+    losses: Tensor
+    counted: Tensor
+
+
+class Taps(TorchFunctionMode):
+    """Records token losses and attention statistics; changes no result."""
+
+    def __init__(
+        self, where: Callable[[], str], looking: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        """where: gives the name of the layer that is running; looking: counts the time in it."""
         super().__init__()
-        self._where = where
-        self.samples = 0  # of the micro-batch that is running; set by the probe
-        self.token_losses: list[tuple[int, Tensor, Tensor]] = []  # samples, losses, counted
+        self._where, self._looking = where, looking
+        self._samples = 0  # of the micro-batch that is running
+        self._number = 0
+        self._heard: dict[int, Heard] = {}
         self.attention: list[tuple[str, Tensor]] = []  # layer, (heads, [entropy, largest logit])
+
+    @property
+    def token_losses(self) -> list[Heard]:
+        """The last cross-entropy call of each micro-batch, in their order."""
+        return list(self._heard.values())
+
+    def next_batch(self, samples: int) -> None:
+        """A micro-batch of so many samples begins."""
+        self._samples, self._number = samples, self._number + 1
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (),
@@ -32,25 +52,26 @@ class Taps(TorchFunctionMode):
         """Runs the function as it is; then looks at its arguments without a graph."""
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        if func is F.cross_entropy:
-            with torch.no_grad(), torch._C.DisableTorchFunction():
-                self._losses(*args, **kwargs)
-        elif func is F.scaled_dot_product_attention:
-            with torch.no_grad(), torch._C.DisableTorchFunction():
-                self._attended(*args, **kwargs)
+        look = (
+            self._losses if func is F.cross_entropy
+            else self._attended if func is F.scaled_dot_product_attention else None
+        )  # fmt: skip
+        if look is not None:
+            with torch.no_grad(), torch._C.DisableTorchFunction(), self._looking():
+                look(*args, **kwargs)
         return result
 
     def _losses(self, input: Tensor, target: Tensor, *rest: Any, **options: Any) -> None:
-        if target.is_floating_point() or not self.samples or target.numel() % self.samples:
+        if target.is_floating_point() or not self._samples or target.numel() % self._samples:
             return
         ignored = options.get("ignore_index", rest[2] if len(rest) > 2 else -100)
         losses = F.cross_entropy(
             input.detach().float(), target, reduction="none", ignore_index=ignored,
             label_smoothing=options.get("label_smoothing", 0.0),
         )  # fmt: skip
-        shape = (self.samples, -1)
+        shape = (self._samples, -1)
         counted = (target != ignored).reshape(shape)
-        self.token_losses.append((self.samples, losses.reshape(shape), counted))
+        self._heard[self._number] = Heard(losses.reshape(shape), counted)
 
     def _attended(
         self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
@@ -58,28 +79,28 @@ class Taps(TorchFunctionMode):
         **options: Any,
     ) -> None:  # fmt: skip
         """Entropy (nats, mean over queries) and largest logit per head, over a sample."""
-        if query.ndim != 4 or query.shape[1] != key.shape[1]:
+        if query.ndim != 4 or query.shape[1] % key.shape[1]:
             return
-        some = slice(0, _BATCH_SAMPLE)
         length = query.shape[2]
         picked = torch.arange(0, length, max(1, length // _QUERIES_SAMPLE), device=query.device)
         factor = scale if scale is not None else 1 / math.sqrt(query.shape[-1])
-        q = query.detach()[some, :, picked].float()
-        logits = q @ key.detach()[some].float().transpose(-1, -2) * factor
-        hidden = _hidden(logits, picked, attn_mask, is_causal)
-        logits = logits.masked_fill(hidden, -math.inf)
-        chances = logits.softmax(-1)
-        entropy = -(chances * chances.clamp(min=1e-30).log()).sum(-1).mean((0, 2))
+        q = query.detach()[:_BATCH_SAMPLE, :, picked].float()
+        k = key.detach()[:_BATCH_SAMPLE].float()
+        k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)  # grouped queries share their keys
+        logits = q @ k.transpose(-1, -2) * factor + _mask(k, picked, attn_mask, is_causal)
+        chances = logits.softmax(-1).nan_to_num(0.0)  # a query that sees no key (padding)
+        entropy = torch.special.entr(chances).sum(-1).mean((0, 2))
         self.attention.append((self._where(), torch.stack([entropy, logits.amax((0, 2, 3))], 1)))
 
 
-def _hidden(logits: Tensor, picked: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
-    """Which keys a query may not see, (1 or samples, 1 or heads, queries, keys)."""
-    keys = torch.arange(logits.shape[-1], device=logits.device)
+def _mask(keys: Tensor, picked: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
+    """What is added to the logits, (1 or samples, 1 or heads, queries, keys); -inf hides a key."""
+    places = torch.arange(keys.shape[2], device=keys.device)
+    none = keys.new_zeros(())
     if is_causal:
-        return keys[None, None, None] > picked[:, None]
-    if mask is None or mask.dtype is not torch.bool:
-        return torch.zeros((), dtype=torch.bool, device=logits.device)
-    whole = mask.expand(*((1,) * (4 - mask.ndim)), *mask.shape)[: logits.shape[0]]
+        return none.masked_fill(places[None, None, None] > picked[:, None], -math.inf)
+    if mask is None:
+        return none
+    whole = mask.detach().expand(*((1,) * (4 - mask.ndim)), *mask.shape)[: keys.shape[0]]
     rows = whole[:, :, picked] if whole.shape[2] > 1 else whole
-    return ~rows
+    return none.masked_fill(~rows, -math.inf) if rows.dtype is torch.bool else rows.float()

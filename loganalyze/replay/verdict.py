@@ -7,10 +7,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from loganalyze.config import Thresholds
+from loganalyze.replay import formats
 from loganalyze.replay.bench import Bench, Scale
 from loganalyze.replay.measured import Measured
 from loganalyze.replay.recipe import Recorded
-from loganalyze.replay.result import Experiment, Fact, Judgement, LayerSuspect, SampleSuspect, State
+from loganalyze.replay.result import (
+    Experiment,
+    Fact,
+    FormatRow,
+    Judgement,
+    LayerSuspect,
+    SampleSuspect,
+    State,
+)
 
 _SWAPS = 3  # layers whose weights are put back, each in its own experiment
 _ALONE = 8  # worst samples that are run alone
@@ -23,6 +32,7 @@ class Trials:
         """data: the suspect step as recorded."""
         self.bench, self.scale, self.data, self.rules = bench, scale, data, rules
         self.done: list[Experiment] = []
+        self.formats: tuple[FormatRow, ...] = ()
 
     def samples(
         self, ranked: Sequence[SampleSuspect]
@@ -59,7 +69,8 @@ class Trials:
 
     def number_format(self, layers: Sequence[LayerSuspect], seen: Measured) -> Judgement:
         """Is the same step calm in fp32, or with one layer in fp32?"""
-        outcome = self.bench.in_fp32(self.data)
+        outcome, wide = self.bench.in_fp32(self.data)
+        self.formats = formats.compare(seen, wide)
         trial = self._keep(self.scale.judge("fp32", outcome))
         worst = _nearest_limit(seen)
         layer = layers[0].name if layers and layers[0].where == "forward" else worst[0]

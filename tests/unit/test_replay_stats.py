@@ -13,7 +13,7 @@ pytest.importorskip("safetensors", reason="replay needs safetensors")
 import torch
 
 from loganalyze.replay import stats
-from loganalyze.replay.measured import concentration, group_of, hard_share, role_of
+from loganalyze.replay.measured import gradient_norms, group_of, hard_share, role_of
 
 torch.set_num_threads(1)
 
@@ -108,6 +108,6 @@ def test_groups_of_parameters(name: str, group: str) -> None:
 def test_roles_concentration_and_hard_share() -> None:
     """Peers share a role; shares are of the whole loss."""
     assert role_of("h.3.mlp") == role_of("h.11.mlp")
-    assert concentration(()) is None
+    assert gradient_norms(()) == {}
     assert hard_share((1.0,) * 19 + (19.0,), 0.05) == pytest.approx(0.5)
     assert hard_share((), 0.05) is None
