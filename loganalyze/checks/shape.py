@@ -117,7 +117,7 @@ def steps_took_longer(context: CheckContext) -> CheckResult:
         return missing("steps_took_longer", "step_time_s")
     ratio, usual = median(inside) / max(median(before), 1e-12), float(np.percentile(before, 95))
     limit = context.value("time_rise")
-    place = at_step(context, "step_time_s", own.step_first, "step_time_s")
+    place = at_step(context, "step_time_s", first, "step_time_s")
     longer = ratio > limit and median(inside) > usual
     return yes_or_no("steps_took_longer", longer, seen("change_ratio", ratio, "", f"> {limit}"),
                      place)  # fmt: skip
