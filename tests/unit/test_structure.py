@@ -22,12 +22,12 @@ ROOTS = {
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("model", "errors"),
     ("config", "masking", "series", "tracks", "store", "spill", "leftovers", "segments", "assemble",
-     "inputs", "knowledge", "reruns", "frames_join"),
+     "inputs", "knowledge", "reruns", "frames_join", "engine", "resumed"),
     ("loganalyze_parsers", "detectors", "checks", "profile"),
     ("ingest", "diagnose", "incidents", "pipeline", "explain", "grouping", "parts",
-     "same_run"),
+     "same_run", "budget", "coverage"),
     ("report", "replay", "compare", "verify", "demo"),
-    ("watch",),
+    ("watch", "audit"),
     ("cli", "commands", "__main__"),
 )
 #: Third-party module -> the modules that alone may import it.
