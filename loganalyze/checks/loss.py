@@ -149,15 +149,19 @@ def val_apart_from_start(context: CheckContext) -> CheckResult:
     val, loss = context.track("val_loss"), context.track("loss")
     if val is None or loss is None or not len(val):
         return missing("val_apart_from_start", "val_loss" if val is None else "loss")
-    first = int(val.steps[0])
+    sound = np.flatnonzero(np.isfinite(val.values))
+    if not len(sound):
+        return missing("val_apart_from_start", "val_loss")
+    at = int(sound[0])
+    first = int(val.steps[at])
     near = loss.values[np.abs(loss.steps - first) <= 10 * loss.interval]
     near = near[np.isfinite(near)]
     epoch = context.track("epoch")
     late = epoch is not None and bool((epoch.values[epoch.steps <= first] > 1).any())
     if len(near) < 3 or late:
         return missing("val_apart_from_start", "earlier_evaluations")
-    gap = float(val.values[0]) / max(median(near), 1e-9) - 1
-    place = at_point(context, val, 0, "first_validation")
+    gap = float(val.values[at]) / max(median(near), 1e-9) - 1
+    place = at_point(context, val, at, "first_validation")
     return yes_or_no("val_apart_from_start", gap > 0.33,
                      seen("gap_to_training", gap, "share", "< 0.33"), place)  # fmt: skip
 
