@@ -235,6 +235,34 @@ def returns_periodically(context: CheckContext) -> CheckResult:
     return yes_or_no("returns_periodically", uneven < 0.1, evidence)
 
 
+def loss_repeats(context: CheckContext) -> CheckResult:
+    """The whole curve comes again with a period: the order of the data shows, unshuffled.
+
+    Autocorrelation above one half, at one lag, of what is left of the loss beside its trend.
+    """
+    track = context.track("loss")
+    if track is None or len(track) < 120:
+        return missing("loss_repeats", "loss" if track is None else "later_steps")
+    values = track.values[len(track) // 8 :]
+    values = values[np.isfinite(values)]
+    trend = np.polynomial.Polynomial.fit(np.arange(len(values)), values, 3)(np.arange(len(values)))
+    left = values - trend
+    left = np.clip(left, *np.percentile(left, (2, 98)))
+    left = left - left.mean()
+    whole = float(np.dot(left, left))
+    lags = range(20, int(len(left) / 2.4))
+    if whole <= 0 or not len(lags):
+        return missing("loss_repeats", "later_steps")
+    links = np.array([np.dot(left[:-k], left[k:]) / whole * len(left) / (len(left) - k)
+                      for k in lags])  # fmt: skip
+    best = int(np.argmax(links))
+    valley = float(links[: best + 1].min())
+    evidence = (seen("correlation", float(links[best]), "", "< 0.5"),
+                seen("distance", float(lags[best] * track.interval), "step"))  # fmt: skip
+    answer = bool(links[best] > 0.5 and valley < 0.3 * links[best])
+    return yes_or_no("loss_repeats", answer, *evidence)
+
+
 def alternates_with_nan(context: CheckContext) -> CheckResult:
     """Good values and NaN take turns: the state is not dead, single steps are."""
     track = context.track("loss")
@@ -251,5 +279,6 @@ LOSS: dict[str, Check] = {
         loss_calm, came_back, spikes_return, growth_before, from_first_step, in_first_dozen,
         at_epoch_edge, several_epochs, train_falls, creeps_up, val_apart_from_start,
         onset_while_lr_falls, alternates_with_nan, loss_jumps_at_once, returns_periodically,
+        loss_repeats,
     )
 }  # fmt: skip
