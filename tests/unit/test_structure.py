@@ -22,11 +22,11 @@ ROOTS = {
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("model", "errors"),
     ("config", "masking", "series", "tracks", "store", "spill", "leftovers", "segments", "assemble",
-     "inputs", "knowledge", "reruns", "frames_join"),
+     "inputs", "knowledge", "reruns", "frames_join", "resumed"),
     ("loganalyze_parsers", "detectors", "checks", "profile"),
     ("ingest", "diagnose", "incidents", "pipeline", "explain", "grouping", "parts",
-     "same_run"),
-    ("report", "replay", "compare", "verify", "demo"),
+     "same_run", "budget", "coverage"),
+    ("report", "replay", "compare", "verify", "demo", "audit"),
     ("watch",),
     ("cli", "commands", "__main__"),
 )
