@@ -236,31 +236,28 @@ def returns_periodically(context: CheckContext) -> CheckResult:
 
 
 def loss_repeats(context: CheckContext) -> CheckResult:
-    """The whole curve comes again with a period: the order of the data shows, unshuffled.
+    """The curve comes again with a period: the order of the data shows, unshuffled.
 
-    Autocorrelation above one half, at one lag, of what is left of the loss beside its trend.
+    Correlation above one half of the changes over three lines with those one period later.
+    Changes, not levels: a single hump is like itself at any lag, its steps up and down are not.
     """
     track = context.track("loss")
     if track is None or len(track) < 120:
         return missing("loss_repeats", "loss" if track is None else "later_steps")
     values = track.values[len(track) // 8 :]
     values = values[np.isfinite(values)]
-    trend = np.polynomial.Polynomial.fit(np.arange(len(values)), values, 3)(np.arange(len(values)))
-    left = values - trend
-    left = np.clip(left, *np.percentile(left, (2, 98)))
-    left = left - left.mean()
-    whole = float(np.dot(left, left))
-    lags = range(20, int(len(left) / 2.4))
-    if whole <= 0 or not len(lags):
+    if len(values) < 100:
         return missing("loss_repeats", "later_steps")
-    links = np.array([np.dot(left[:-k], left[k:]) / whole * len(left) / (len(left) - k)
-                      for k in lags])  # fmt: skip
+    moves = values[3:] - values[:-3]
+    moves = np.clip(moves, *np.percentile(moves, (2, 98)))  # one leap makes no period
+    lags = np.unique(np.linspace(20, len(moves) / 2.4, 2000).astype(int))
+    if not np.std(moves) > 0:
+        return yes_or_no("loss_repeats", False)
+    links = [float(np.corrcoef(moves[:-lag], moves[lag:])[0, 1]) for lag in lags]
     best = int(np.argmax(links))
-    valley = float(links[: best + 1].min())
-    evidence = (seen("correlation", float(links[best]), "", "< 0.5"),
+    evidence = (seen("correlation", links[best], "", "< 0.5"),
                 seen("distance", float(lags[best] * track.interval), "step"))  # fmt: skip
-    answer = bool(links[best] > 0.5 and valley < 0.3 * links[best])
-    return yes_or_no("loss_repeats", answer, *evidence)
+    return yes_or_no("loss_repeats", links[best] > 0.5, *evidence)
 
 
 def alternates_with_nan(context: CheckContext) -> CheckResult:
