@@ -149,15 +149,19 @@ def val_apart_from_start(context: CheckContext) -> CheckResult:
     val, loss = context.track("val_loss"), context.track("loss")
     if val is None or loss is None or not len(val):
         return missing("val_apart_from_start", "val_loss" if val is None else "loss")
-    first = int(val.steps[0])
+    sound = np.flatnonzero(np.isfinite(val.values))
+    if not len(sound):
+        return missing("val_apart_from_start", "val_loss")
+    at = int(sound[0])
+    first = int(val.steps[at])
     near = loss.values[np.abs(loss.steps - first) <= 10 * loss.interval]
     near = near[np.isfinite(near)]
     epoch = context.track("epoch")
     late = epoch is not None and bool((epoch.values[epoch.steps <= first] > 1).any())
     if len(near) < 3 or late:
         return missing("val_apart_from_start", "earlier_evaluations")
-    gap = float(val.values[0]) / max(median(near), 1e-9) - 1
-    place = at_point(context, val, 0, "first_validation")
+    gap = float(val.values[at]) / max(median(near), 1e-9) - 1
+    place = at_point(context, val, at, "first_validation")
     return yes_or_no("val_apart_from_start", gap > 0.33,
                      seen("gap_to_training", gap, "share", "< 0.33"), place)  # fmt: skip
 
@@ -231,6 +235,31 @@ def returns_periodically(context: CheckContext) -> CheckResult:
     return yes_or_no("returns_periodically", uneven < 0.1, evidence)
 
 
+def loss_repeats(context: CheckContext) -> CheckResult:
+    """The curve comes again with a period: the order of the data shows, unshuffled.
+
+    Correlation above one half of the changes over three lines with those one period later.
+    Changes, not levels: a single hump is like itself at any lag, its steps up and down are not.
+    """
+    track = context.track("loss")
+    if track is None or len(track) < 120:
+        return missing("loss_repeats", "loss" if track is None else "later_steps")
+    values = track.values[len(track) // 8 :]
+    values = values[np.isfinite(values)]
+    if len(values) < 100:
+        return missing("loss_repeats", "later_steps")
+    moves = values[3:] - values[:-3]
+    moves = np.clip(moves, *np.percentile(moves, (2, 98)))  # one leap makes no period
+    lags = np.unique(np.linspace(20, len(moves) / 2.4, 2000).astype(int))
+    if not np.std(moves) > 0:
+        return yes_or_no("loss_repeats", False)
+    links = [float(np.corrcoef(moves[:-lag], moves[lag:])[0, 1]) for lag in lags]
+    best = int(np.argmax(links))
+    evidence = (seen("correlation", links[best], "", "< 0.5"),
+                seen("distance", float(lags[best] * track.interval), "step"))  # fmt: skip
+    return yes_or_no("loss_repeats", links[best] > 0.5, *evidence)
+
+
 def alternates_with_nan(context: CheckContext) -> CheckResult:
     """Good values and NaN take turns: the state is not dead, single steps are."""
     track = context.track("loss")
@@ -247,5 +276,6 @@ LOSS: dict[str, Check] = {
         loss_calm, came_back, spikes_return, growth_before, from_first_step, in_first_dozen,
         at_epoch_edge, several_epochs, train_falls, creeps_up, val_apart_from_start,
         onset_while_lr_falls, alternates_with_nan, loss_jumps_at_once, returns_periodically,
+        loss_repeats,
     )
 }  # fmt: skip

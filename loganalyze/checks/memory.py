@@ -233,6 +233,8 @@ def saves_before_kill(context: CheckContext) -> CheckResult:
     kill, save = kills.row(0, named=True), saves.row(-1, named=True)
     same = kill["source"] == save["source"]
     close = same and 0 <= kill["line"] - save["line"] <= 200
+    if kill["step"] is not None and save["step"] is not None:  # steps went by: the save was over
+        close = close and kill["step"] - save["step"] <= 2 * context.run.meta.log_interval
     if kill["wall_s"] is not None and save["wall_s"] is not None:
         close = 0 <= kill["wall_s"] - save["wall_s"] <= 60
     return yes_or_no("saves_before_kill", close, event_evidence("log_line", save))

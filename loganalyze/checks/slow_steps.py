@@ -136,25 +136,49 @@ def loss_differs_in_slow_steps(context: CheckContext) -> CheckResult:
 def more_tokens_in_slow_steps(context: CheckContext) -> CheckResult:
     """Rate times duration: the slow steps worked through more tokens than the others."""
     for rate in ("tokens_per_s", "tokens_per_s_per_gpu", "samples_per_s"):
-        means = _by_step(context, ("step_time_s", rate))
-        if means is None:
+        frame = context.run.readings
+        if rate not in frame.columns or "step_time_s" not in frame.columns:
             continue
-        pairs = means.select("step_time_s", rate).drop_nulls().to_numpy()
+        product = (pl.col("step_time_s") * pl.col(rate)).alias("work")  # of a rank, then over ranks
+        means = frame.group_by("segment", "step").agg(product.mean(), pl.col("step_time_s").mean())
+        pairs = means.sort("step").select("step_time_s", "work").drop_nulls().to_numpy()
         pairs = pairs[np.isfinite(pairs).all(axis=1)]
         slow = _slow_mask(context, pairs[:, 0]) if len(pairs) >= 30 else np.zeros(0, dtype=np.bool_)
         if slow.sum() < 3 or slow.mean() > 0.4:
             continue
-        work = pairs[:, 0] * pairs[:, 1]
+        work = pairs[:, 1]
         ratio = median(work[slow]) / max(median(work[~slow]), 1e-12)
         evidence = seen("change_ratio", ratio, "", "> 1.3")
         return yes_or_no("more_tokens_in_slow_steps", ratio > 1.3, evidence)
     return missing("more_tokens_in_slow_steps", "tokens_per_s")
 
 
+def one_rank_got_slower(context: CheckContext) -> CheckResult:
+    """One rank's own time rose by a tenth or more at the incident while the others kept theirs."""
+    own = [t for t in context.tracks("step_time_s") if t.rank is not None]
+    first = context.first
+    if len(own) < 2 or first is None:
+        return missing("one_rank_got_slower", "per_rank_compute")
+    ratios = {}
+    for track in own:
+        before = track.values[track.steps < first][-100:]
+        during = track.values[(track.steps >= first) & (track.steps <= (context.last or first))]
+        before, during = before[np.isfinite(before)], during[np.isfinite(during)]
+        if len(before) >= 10 and len(during) >= 5:
+            ratios[track.rank] = median(during) / max(median(before), 1e-12)
+    if len(ratios) < 2:
+        return missing("one_rank_got_slower", "per_rank_compute")
+    rank, worst = max(ratios.items(), key=lambda item: item[1])
+    others = max(value for other, value in ratios.items() if other != rank)
+    alone = worst > 1.1 and others < 1 + 0.3 * (worst - 1)
+    evidence = (seen("rank", float(rank or 0)), seen("change_ratio", worst, "", "< 1.1"))
+    return yes_or_no("one_rank_got_slower", alone, *evidence)
+
+
 SLOW_STEPS: dict[str, Check] = {
     check.__name__: check
     for check in (
         data_explains_slow_steps, compute_explains_slow_steps, outside_the_timers,
-        loss_differs_in_slow_steps, more_tokens_in_slow_steps,
+        loss_differs_in_slow_steps, more_tokens_in_slow_steps, one_rank_got_slower,
     )
 }  # fmt: skip

@@ -79,8 +79,11 @@ def _first_loss(context: Context) -> list[Finding]:
         return []
     if _is_multiple(context, first, chance):
         return []  # loss_misscaled tells it
-    wild = first > chance + context.value("config_audit.first_loss_wild")
-    severity: Severity = "warning" if wild else "info"
+    # An output layer that starts too wide alone is mended by the first updates.
+    early = track.values[: int(context.value("config_audit.first_loss_records"))]
+    lasting = float(np.min(early)) > chance + context.value("config_audit.first_loss_wild")
+    known = size is not None and len(early) == context.value("config_audit.first_loss_records")
+    severity: Severity = "warning" if lasting and known else "info"
     return [_remark(context, "init_std", track, 0, "first_loss_nat", "above", severity,
                     "first_loss", f"<= {chance + 1:.3g}")]  # fmt: skip
 

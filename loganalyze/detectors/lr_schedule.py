@@ -51,12 +51,25 @@ def _restarts(context: Context, track: Track) -> list[Finding]:
     ratio = context.value("lr_schedule.restart_ratio")
     up[positive] = values[1:][positive] > ratio * values[:-1][positive]
     hits = np.flatnonzero(up & fallen)
+    leaps = [i for i in np.flatnonzero(up & ~fallen) if _leap(values, top, int(i), ratio)]
+    if leaps:
+        at = int(leaps[0]) + 1
+        made = _state(context, track, at, at, "warning", "leap", "lr_schedule.restart_ratio")
+        return [made]
     return [
         _state(
             context, track, int(i) + 1, int(i) + 1, "info", "restart", "lr_schedule.restart_ratio"
         )
         for i in hits[:3]
     ]
+
+
+def _leap(values: np.ndarray, top: np.ndarray, at: int, ratio: float) -> bool:
+    """Whether a rate that stood still or fell leaps above all that it ever was."""
+    if at < 20:  # a warm-up may double from line to line
+        return False
+    recent = values[at - 5 : at + 1]
+    return bool(values[at + 1] > ratio * top[at] and np.all(np.diff(recent) <= 1e-9 * top[at]))
 
 
 def _resumes(context: Context, known: tuple[Track, ...]) -> list[Finding]:

@@ -31,7 +31,7 @@ class Grid:
     rows: IntArray
 
 
-def grids(context: Context, metric: str) -> list[Grid]:
+def grids(context: Context, metric: str, least: float | None = None) -> list[Grid]:
     """Complete grids with at least the wanted numbers of ranks and steps, one a segment."""
     frame = context.run.readings
     if metric not in frame.columns:
@@ -44,15 +44,18 @@ def grids(context: Context, metric: str) -> list[Grid]:
     )
     found = []
     for key, part in rows.partition_by("segment", as_dict=True, maintain_order=True).items():
-        grid = _grid(context, metric, int(str(key[0])), part)
+        ranks = context.value("straggler_rank.ranks") if least is None else least
+        grid = _grid(context, metric, int(str(key[0])), part, ranks)
         if grid is not None:
             found.append(grid)
     return found
 
 
-def _grid(context: Context, metric: str, segment: int, part: pl.DataFrame) -> Grid | None:
+def _grid(
+    context: Context, metric: str, segment: int, part: pl.DataFrame, least: float
+) -> Grid | None:
     ranks = part["rank"].n_unique()
-    if ranks < context.value("straggler_rank.ranks"):
+    if ranks < least:
         return None
     part = part.filter(pl.len().over("step") == ranks).sort("step", "rank")
     steps = part["step"].unique(maintain_order=True).to_numpy().astype(np.int64)
@@ -184,8 +187,9 @@ def _onset(context: Context, apart: FloatArray) -> int:
 def detect_divergence(context: Context) -> list[Finding]:
     """rank_divergence: a reduced value that stops being equal, or one rank's lasting outlier."""
     for metric in _SAME:
-        for grid in grids(context, metric):
-            found = _parted(context, grid) or _outlier(context, grid)
+        for grid in grids(context, metric, 2):  # two are enough to be unequal
+            odd = len(grid.ranks) >= context.value("straggler_rank.ranks")
+            found = _parted(context, grid) or (_outlier(context, grid) if odd else None)
             if found is not None:
                 return [found]
     return []

@@ -22,19 +22,34 @@ _COMBS = 2
 def stalls(context: Context, pace: Pace) -> tuple[list[Finding], Pace]:
     """The throughput_stall findings, and the pace without the records that they explain."""
     usual = running_median(pace.seconds, _AROUND)
-    found: list[Finding] = []
+    combs: list[tuple[Period, IntArray]] = []
     left = np.ones(len(pace), dtype=np.bool_)
     for _ in range(_COMBS):
         slow = np.flatnonzero(left & _slow(context, pace, usual))
         comb = _comb(context, pace, slow)
         if comb is None:
             break
-        period, members = comb
-        left[members] = False
-        made = _stall(context, pace, usual, period, members)
-        if made is not None:
-            found.append(made)
-    return found, pace.only(left)
+        combs.append(comb)
+        left[comb[1]] = False
+    made = [_stall(context, pace, usual, *comb, _beside(pace, usual, comb, combs))
+            for comb in combs]  # fmt: skip
+    return [item for item in made if item is not None], pace.only(left)
+
+
+def _cost(pace: Pace, usual: FloatArray, members: IntArray) -> float:
+    """Share of the run's time that stalls took."""
+    return float((pace.seconds[members] - usual[members]).sum() / pace.seconds.sum())
+
+
+def _beside(
+    pace: Pace, usual: FloatArray, own: tuple[Period, IntArray],
+    combs: list[tuple[Period, IntArray]],
+) -> float:  # fmt: skip
+    """Cost of other combs of the same period: an odd period in a log of every other step is two."""
+    return sum(
+        _cost(pace, usual, members) for period, members in combs
+        if members is not own[1] and abs(period.period - own[0].period) < 0.02 * own[0].period
+    )  # fmt: skip
 
 
 def _slow(context: Context, pace: Pace, usual: FloatArray) -> BoolArray:
@@ -76,15 +91,16 @@ def _comb(context: Context, pace: Pace, slow: IntArray) -> tuple[Period, IntArra
 
 
 def _stall(
-    context: Context, pace: Pace, usual: FloatArray, period: Period, members: IntArray
-) -> Finding | None:
+    context: Context, pace: Pace, usual: FloatArray, period: Period, members: IntArray,
+    beside: float,
+) -> Finding | None:  # fmt: skip
     excess = pace.seconds[members] - usual[members]
-    cost = float(excess.sum() / pace.seconds.sum())
+    cost = _cost(pace, usual, members)
     if cost < context.value("throughput_stall.info_cost"):
         return None
     evaluated = float(pace.marked[members].mean())
     saved = float(pace.saved[members].mean())
-    severity, threshold = _severity(context, pace, cost, evaluated, len(members))
+    severity, threshold = _severity(context, pace, cost + beside, evaluated, len(members))
     worst = int(members[np.argmax(pace.seconds[members])])
     spread = [members[0], worst, members[-1]]
     made = finding(

@@ -96,9 +96,10 @@ def test_a_rate_that_no_adam_survives_is_a_warning() -> None:
 
 
 def test_a_wide_start_is_told_against_the_vocabulary() -> None:
-    """A first loss four nats above ln(V) is a warning, one nat and a half a note."""
-    for first, wanted in ((14.5, ["warning"]), (12.0, ["info"]), (10.5, [])):
-        losses = [first, *[9.0] * 30]
+    """Ten lines four nats above ln(V) are a warning, one line or a nat and a half a note."""
+    for first, lines, wanted in ((14.5, 10, ["warning"]), (14.5, 1, ["info"]),
+                                 (12.0, 10, ["info"]), (10.5, 10, [])):  # fmt: skip
+        losses = [*[first] * lines, *[9.0] * 30]
         made = make_run({"loss": losses}, events=[event("config", 0, vocab_size="32000")])
         found = [f for f in detect_contradictions(context(made)) if f.metric == "loss"]
         assert [f.severity for f in found] == wanted
