@@ -19,7 +19,7 @@ from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.pairs import scaled
 
 _HEADING = re.compile(r"\[(?:epoch=\d+\]\[)?(?:batch|step)=(?P<step>[\d,]+)(?:/[\d,]+)?[^\]]*\]:?$")
-_ROW = re.compile(r"^(?:- )?(?P<key>[A-Za-z][\w /().-]*?)(?:: +|=)(?P<value>[-+\w.,]+%?)$")
+_ROW = re.compile(r"^(?:- )?(?P<key>[A-Za-z][\w /().%-]*?)(?:: +|=)(?P<value>[-+\w.,]+%?)$")
 _GIB = 1024.0**3
 _NAMES = {
     "loss/train/total": ("loss", 1.0),

@@ -29,13 +29,14 @@ _NAMES = {
     "train_step_timing in s": ("step_time_s", 1.0),
     "val_loss": ("val_loss", 1.0),
     "throughput": ("samples_per_s", 1.0),
+    "TFLOPS_per_GPU": ("tflops_per_gpu", 1.0),
 }
 _N = r"[-+]?(?:nan|inf|[\d.]+(?:[eE][-+]?\d+)?)"
 _FORM = PairFormat(
     start=re.compile(r"(?!)"),
     pair=re.compile(rf"([A-Za-z_][\w ]*?)(?:=|: )({_N})"),
     names=_NAMES,
-    dropped=frozenset({"loss", "v_num", "global_step", "epoch", "val_loss_step"}),
+    dropped=frozenset({"loss", "v_num", "global_step", "epoch"}),
 )
 _STEP = re.compile(rf"\bglobal_step(?:=|: )({_N})")
 _RECORD = re.compile(r"\bLoss=|Training epoch \d+, iteration \d+|Epoch \d+: +\d+%")

@@ -33,6 +33,8 @@ _NAMES = {
     "rollout/response_len/mean": ("response_length", 1.0),
     "timing_s/step": ("step_time_s", 1.0),
     "perf/throughput": ("tokens_per_s_per_gpu", 1.0),
+    "perf/step_time": ("step_time_s", 1.0),
+    "perf/tokens_per_gpu_per_sec": ("tokens_per_s_per_gpu", 1.0),
     "mfu/actor": ("mfu", 1.0),
     "perf/mfu/actor": ("mfu", 1.0),
     "policy_loss": ("loss", 1.0),

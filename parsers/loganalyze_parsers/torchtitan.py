@@ -41,13 +41,13 @@ def _validation(values: dict[str, float]) -> dict[str, float]:
 
 
 _TRAINING = PairFormat(
-    start=re.compile(r"(?<!validate )\bstep: *(?P<step>[\d,]+) +(?=loss:)"),
+    start=re.compile(r"(?<!validate )\bstep: *(?P<step>\d{1,3}(?:,\d{3})+|\d+) +(?=loss:)"),
     pair=_PAIR,
     names=_NAMES,
     mend=_mend,
 )
 _VALIDATION = PairFormat(
-    start=re.compile(r"\bvalidate step: *(?P<step>[\d,]+) +(?=loss:)"),
+    start=re.compile(r"\bvalidate step: *(?P<step>\d{1,3}(?:,\d{3})+|\d+) +(?=loss:)"),
     pair=_PAIR,
     names=_NAMES,
     mend=_validation,

@@ -21,11 +21,22 @@ ROOTS = {
 #: lower layers only. Siblings of one layer never import each other, but for the names in one row.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("model", "errors"),
-    ("config", "masking", "series", "tracks", "store", "spill", "segments", "assemble", "inputs",
-     "knowledge", "reruns", "frames_join"),
+    (
+        "config",
+        "masking",
+        "series",
+        "tracks",
+        "store",
+        "spill",
+        "segments",
+        "assemble",
+        "inputs",
+        "knowledge",
+        "reruns",
+        "frames_join",
+    ),
     ("loganalyze_parsers", "detectors", "checks", "profile"),
-    ("ingest", "diagnose", "incidents", "pipeline", "explain", "grouping", "parts",
-     "same_run"),
+    ("ingest", "diagnose", "incidents", "pipeline", "explain", "grouping", "parts", "same_run"),
     ("report", "replay", "compare", "verify", "demo"),
     ("cli", "commands", "__main__"),
 )
