@@ -152,9 +152,9 @@ def _run(table: Table, chart: _Chart, axis: str, path: Path, source: int) -> Bat
     return Batch(readings=frame, problems=tuple(found_problems))
 
 
-def _differs(drawn: pl.Series, highest: pl.Series) -> bool:
+def _differs(drawn: pl.Series, bound: pl.Series) -> bool:
     """Whether some bucket holds more than the value drawn."""
-    more = (highest > drawn).fill_null(False) | (drawn.is_null() & highest.is_not_null())
+    more = (bound != drawn).fill_null(False) | (drawn.is_null() & bound.is_not_null())
     return bool(more.any())
 
 

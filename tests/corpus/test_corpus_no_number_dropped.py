@@ -120,6 +120,8 @@ def test_no_number_of_a_text_line(folder: str, path: str) -> None:
         text = data[offset : offset + length].decode("utf-8", "replace")
         for name, value in naive_pairs(text):
             told = _COUNTERS.search(name) or _PREFIXES.search(name)
+            if name == "loss" and math.isnan(value) and "Loss=" in text:
+                continue  # NeMo's bar prints a placeholder beside the loss itself
             if not told and not is_kept(value, kept):
                 lost.append((name, value, text[:160]))
     assert not lost, lost[:5]
@@ -164,13 +166,15 @@ def table_numbers(path: Path) -> list[float]:
 
 
 def line_numbers(path: Path) -> list[float]:
-    """Numbers of a JSON-lines history."""
+    """Numbers of a JSON-lines history, of the lines with a loss."""
     made: list[float] = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            made.extend(numbers_in(json.loads(line)))
+            entry = json.loads(line)
         except ValueError:
             continue
+        if any("loss" in key for key in entry):  # not a bar's progress, not the end's summary
+            made.extend(numbers_in(entry))
     return made
 
 

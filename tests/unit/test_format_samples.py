@@ -60,7 +60,7 @@ def test_number_means_what_its_source_says(folder: Path, pin: Mapping[str, Any])
     values = rows[pin["metric"]].drop_nulls().to_list()
     wanted = float(pin["value"])
     same = [
-        v for v in values if math.isclose(v, wanted, rel_tol=1e-12) or v != v and wanted != wanted
+        v for v in values if math.isclose(v, wanted, rel_tol=1e-12) or (v != v and wanted != wanted)
     ]
     assert same, values
     name = pin["metric"].split("/")[0]
