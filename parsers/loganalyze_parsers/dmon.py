@@ -10,6 +10,14 @@
 
 The columns depend on the driver and the options, so they are read from the header. `-o DT` puts
 date and time before them.
+
+>>> from loganalyze_parsers.samples import rows_of_file
+>>> head = "# gpu    pwr  gtemp     sm    mem   pclk"
+>>> units = "# Idx      W      C      %      %    MHz"
+>>> row = "    0    301     62     98     61   1935"
+>>> step, values = rows_of_file(PARSER, "dmon.txt", head, units, row)[-1]
+>>> step, values["gpu_util"], values["gpu_temp_c"], values["gpu_sm_clock_hz"]
+(None, 0.98, 62.0, 1935000000.0)
 """
 
 from __future__ import annotations

@@ -5,6 +5,12 @@ epoch 005:  40 / 1000 loss=3.9, ppl=14.9, wps=12345, num_updates=4040, lr=0.0005
 | epoch 005 | valid on 'valid' subset | loss 9.329 | ppl 272.04 | num_updates 9165
 2031-04-02 10:11:12 | INFO | train_inner | {"epoch": 1, "loss": "3.9", "num_updates": "40"}
 NOTE: gradient overflow detected, ignoring gradient, setting loss scale to: 8.0
+
+>>> from loganalyze_parsers.samples import rows_of
+>>> line = "| epoch 005 | loss 4 | ppl 16 | num_updates 9165 | gnorm 0.635"
+>>> step, values = rows_of(DIALECT, line)[-1]
+>>> step, values["loss"], values["perplexity"], values["grad_norm"]
+(9165, 2.772588722239781, 16.0, 0.635)
 """
 
 from __future__ import annotations

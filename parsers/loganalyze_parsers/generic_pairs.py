@@ -9,6 +9,12 @@
 
 A line is taken only if it says a loss; without a step of its own it belongs to the counter that a
 line above said (`Epoch: 2/30`, `iteration 9/10000`).
+
+>>> from loganalyze_parsers.samples import rows_of
+>>> line = "Epoch: 0, Batch: 7, Global Step: 7, Step Time: 1.5, Loss: 327.25"
+>>> step, values = rows_of(DIALECT, line)[-1]
+>>> step, values["loss"], values["step_time_s"]
+(7, 327.25, 1.5)
 """
 
 from __future__ import annotations

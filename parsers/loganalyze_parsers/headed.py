@@ -8,6 +8,14 @@
         train/CrossEntropyLoss=12.18
 
 Composer counts memory in GB of 1e9 bytes and time in hours.
+
+>>> from loganalyze_parsers.samples import rows_of
+>>> head = "[epoch=1][batch=40/4800]:"
+>>> units = "  Train loss/train/total: 7.1234"
+>>> row = "  Train memory/allocated_mem: 6.5"
+>>> step, values = rows_of(DIALECT, head, units, row)[-1]
+>>> step, values["loss"], values["mem_allocated_bytes"]
+(40, 7.1234, 6500000000.0)
 """
 
 from __future__ import annotations

@@ -9,6 +9,11 @@
 
 An mfu of -100 % stands for "not measured yet". The train loss of an evaluation is an estimate on
 other batches, not a step's loss.
+
+>>> from loganalyze_parsers.samples import rows_of
+>>> step, values = rows_of(DIALECT, "iter 40: loss 3.2101, time 211.50ms, mfu 31.25%")[-1]
+>>> step, values["loss"], values["step_time_s"], values["mfu"]
+(40, 3.2101, 0.2115, 0.3125)
 """
 
 from __future__ import annotations

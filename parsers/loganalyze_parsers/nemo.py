@@ -7,6 +7,13 @@
 
 The bar's own `loss=nan` means nothing where reduced_train_loss stands beside it. val_loss is
 printed again and again until the next validation, so only a change of it is kept.
+
+>>> from loganalyze_parsers.samples import rows_of
+>>> line = ("Training epoch 0, iteration 9/90 | global_step: 9 | reduced_train_loss: 2.31 | "
+...         "lr: 1e-05")
+>>> step, values = rows_of(DIALECT, line)[-1]
+>>> step, values["loss"], values["lr"]
+(9, 2.31, 1e-05)
 """
 
 from __future__ import annotations

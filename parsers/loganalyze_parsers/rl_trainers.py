@@ -5,6 +5,12 @@
     (RolloutManager pid=7) rollout.py:99 - rollout 40: {'rollout/response_len/mean': 2773.7}
 
 verl prints values as plain numbers or `np.float64(0.3)`; its `step:0` line has validation only.
+
+>>> from loganalyze_parsers.samples import rows_of
+>>> line = "step:40 - actor/kl_loss:0.001 - critic/score/mean:np.float64(0.31)"
+>>> step, values = rows_of(DIALECT, line)[-1]
+>>> step, values["kl"], values["reward"]
+(40, 0.001, 0.31)
 """
 
 from __future__ import annotations

@@ -11,6 +11,12 @@
 
 nanotron abbreviates to three significant digits, so its loss moves in steps; MLX counts 1 GB as
 1e9 bytes; what MAE prints in brackets is a mean since the start and is left out.
+
+>>> from loganalyze_parsers.samples import rows_of
+>>> line = "Epoch(train) [1][  40/735]  lr: 1.0e-05  time: 1.2  memory: 34123  loss: 1.25"
+>>> step, values = rows_of(DIALECTS[-1], line)[-1]
+>>> step, values["loss"], values["step_time_s"], values["mem_peak_allocated_bytes"]
+(40, 1.25, 1.2, 35780558848.0)
 """
 
 from __future__ import annotations

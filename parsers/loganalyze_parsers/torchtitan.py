@@ -6,6 +6,12 @@
 
 The loss is one step's, the gradient norm is before clipping, memory is the largest reserved since
 the last line, tps counts one device.
+
+>>> from loganalyze_parsers.samples import rows_of
+>>> line = "step: 40  loss:  7.5  grad_norm:  1.25  memory: 41.00GiB(50.00%)  tps: 6,543"
+>>> step, values = rows_of(DIALECT, line)[-1]
+>>> step, values["loss"], values["grad_norm"], values["tokens_per_s_per_gpu"]
+(40, 7.5, 1.25, 6543.0)
 """
 
 from __future__ import annotations
