@@ -36,6 +36,8 @@ MOST_STEP = 2**53
 _PIECE = 1 << 18  # rows looked at together
 #: Metrics that some set-ups print as a constant zero because nothing is wired to them.
 _PLACEHOLDER_ZERO = ("grad_norm", "params_norm")
+#: What counts where a log has none of the metrics above: an engine's throughput lines alone.
+_THROUGHPUT = ("samples_per_s", "tokens_per_s", "tokens_per_s_per_gpu", "raw/SamplesPerSec")
 #: A row with none of these is not a training step's record (validation, memory, timers).
 TRAINING_METRICS = (
     "loss", "grad_norm", "lr", "samples_seen", "reward", "step_time_s", "kl", "response_length",
@@ -125,6 +127,7 @@ def training_rows(readings: pl.DataFrame) -> pl.DataFrame:
 
     Where the log has a loss (or a reward), rows without it count only if they are plainly the
     trainer's own line (a skipped step): an engine's progress line beside it is no second record.
+    Where it has neither, the line with the learning rate is the record, timers beside it are not.
     """
     return readings.filter(_record(readings.columns))
 
@@ -135,10 +138,11 @@ def _is_training(readings: pl.DataFrame) -> npt.NDArray[np.bool_]:
 
 def _record(columns: Sequence[str]) -> pl.Expr:
     known = [name for name in TRAINING_METRICS if name in columns]
+    known = known or [name for name in _THROUGHPUT if name in columns]
     if not known:
         return pl.col("step").is_null() & pl.col("step").is_not_null()  # no row at all
     held = {name: pl.col(name).is_not_null() for name in known}
-    main = next((held[name] for name in ("loss", "reward") if name in held), None)
+    main = next((held[name] for name in ("loss", "reward", "lr") if name in held), None)
     if main is None:
         record = pl.any_horizontal(list(held.values()))
     else:

@@ -4,6 +4,12 @@
     DCGM_FI_DEV_GPU_UTIL{gpu="3",UUID="GPU-1f",Hostname="node7"} 97 1931234567000
 
 The number behind the value is the time of the scrape in milliseconds, mostly absent.
+
+>>> from loganalyze_parsers.samples import rows_of_file
+>>> line = 'DCGM_FI_DEV_GPU_UTIL{gpu="0",modelName="H100"} 97'
+>>> step, values = rows_of_file(PARSER, "dcgm.txt", line)[-1]
+>>> step, values["gpu_util"]
+(None, 0.97)
 """
 
 from __future__ import annotations

@@ -8,6 +8,13 @@
 The column called `step` counts samples (monitor/csv_monitor.py is given global_samples), and so
 does the step axis of these rows: optimizer steps cannot be had from the files alone, which is told
 as a problem. A resumed process writes the header again.
+
+>>> from loganalyze_parsers.samples import rows_of_file
+>>> head = "step,lr"
+>>> row = "64,0.0001"
+>>> step, values = rows_of_file(PARSER, "Train_Samples_lr.csv", head, row)[-1]
+>>> step, values["lr"]
+(64, 0.0001)
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ _PIPE = re.compile(
     rf" samples/sec: ({NUMBER})"
 )
 _NAMED = re.compile(rf"([A-Za-z]\w*): ({NUMBER})")
-_TIMER = re.compile(rf"([A-Za-z0-9]\w*): ({NUMBER})")
+_TIMER = re.compile(rf"(?<![\w-])([A-Za-z0-9][\w-]*): ({NUMBER})")
 _TIMERS = re.compile(r"time \(ms\) \| (.*)")
 
 _MEMORY = {"MemAllocated": "mem_allocated_bytes", "MaxMemAllocated": "mem_peak_allocated_bytes"}
@@ -57,6 +57,10 @@ _TIMER_WORDS = (
 #: Two progress lines of one step within this time are two engines (actor and critic).
 _TWO_ENGINES_S = 60.0
 _NEAR_START = 200
+
+
+#: Measured only where the engine's own batch loop runs; elsewhere it prints a zero.
+_ZERO_IS_MISSING = "train_batch"
 
 
 def take_progress(line: Line, state: State) -> Taken | None:
@@ -179,12 +183,16 @@ def take_timers(line: Line, state: State) -> Taken | None:
     """wall_clock_breakdown; a line of another maker's timers is not taken."""
     match = _TIMERS.search(line.text)
     pairs = _TIMER.findall(match[1]) if match else []
-    if not any(name.startswith(_TIMER_WORDS) for name, _ in pairs):
+    foreign = any("-" in name for name, _ in pairs)  # Megatron's and NeoX's timers
+    if foreign or not any(name.startswith(_TIMER_WORDS) for name, _ in pairs):
         return None
     micro = any(name.endswith("_microstep") for name, _ in pairs)
     values: dict[str, float] = {}
     for name, raw in pairs:
-        values[_CANONICAL_TIMERS.get(name, f"raw/{name}_s")] = parsed(raw) / 1000.0
+        seconds = parsed(raw) / 1000.0
+        metric = _CANONICAL_TIMERS.get(name, f"raw/{name}_s")
+        unmeasured = seconds == 0.0 and name == _ZERO_IS_MISSING
+        values[f"raw/{name}_s" if unmeasured else metric] = seconds
     parts = [values.get(f"{part}_time_s") for part in ("forward", "backward", "optimizer")]
     whole = [part for part in parts if part is not None]
     if len(whole) == 3 and not state.timed_elsewhere:

@@ -37,6 +37,11 @@ _PROFILE_ROW = re.compile(
     rf"(?P<label>[A-Za-z][\w /()=*+,.%-]*?):\s+(?P<value>{NUMBER})\s*"
     r"(?P<unit>[KMGTP]?(?:FLOPS|MACs|B)?|us|ms|s)?\s*$"
 )
+#: The profiler explains its terms and prints the tree of modules.
+_PROFILE_TALK = (
+    "Notations", "----", "data parallel size (", "number of parameters (", "number of floating",
+    "Aggregated", "Top ", "depth ", "params  ", "MACs  ", "fwd latency  ",
+)  # fmt: skip
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
@@ -67,7 +72,7 @@ class Reports:
         if text.startswith("----") and "DeepSpeed Flops Profiler" in text:
             self.kind, self._step = "profile", state.step
             return Taken(ignored="head of a report")
-        if text.lstrip().startswith(_SUMMARY_HEAD) and "Latency" in text:
+        if _SUMMARY_HEAD in text and "Latency" in text:
             self.kind, self._operation = "comms", ""
             return Taken(ignored="head of a report")
         return None
@@ -97,7 +102,7 @@ class Reports:
             return Taken(events=[event(line, "note", self._step, report="flops_profiler")])
         match = _PROFILE_ROW.match(text)
         if match is None:
-            talk = not text or text.startswith(("Notations", "----", "data parallel", "Aggregated"))
+            talk = not text or text.startswith(_PROFILE_TALK)
             return Taken(ignored="head of a report") if talk else None
         unit = match["unit"] or ""
         factor = _SECONDS.get(unit) or MAGNITUDE.get(unit[:1], 1.0)

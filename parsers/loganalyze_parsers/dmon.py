@@ -1,11 +1,23 @@
-"""nvidia-smi dmon: a table with two header lines, repeated every few rows.
+"""nvidia-smi dmon and dcgmi dmon: a table with two header lines, repeated every few rows.
 
     # gpu    pwr  gtemp  mtemp     sm    mem     fb   mclk   pclk
     # Idx      W      C      C      %      %     MB    MHz    MHz
         0    301     62      -     98     61  30211   2619   1935
 
+    #Entity   GPUTL   MCUTL   POWER   TMPTR   SMCLK
+    ID                        W       C       MHz
+    GPU 0     97      40      313.2   65      1980
+
 The columns depend on the driver and the options, so they are read from the header. `-o DT` puts
 date and time before them.
+
+>>> from loganalyze_parsers.samples import rows_of_file
+>>> head = "# gpu    pwr  gtemp     sm    mem   pclk"
+>>> units = "# Idx      W      C      %      %    MHz"
+>>> row = "    0    301     62     98     61   1935"
+>>> step, values = rows_of_file(PARSER, "dmon.txt", head, units, row)[-1]
+>>> step, values["gpu_util"], values["gpu_temp_c"], values["gpu_sm_clock_hz"]
+(None, 0.98, 62.0, 1935000000.0)
 """
 
 from __future__ import annotations
@@ -30,8 +42,17 @@ COLUMNS = {
     "fb": ("mem_used_bytes", MIB),
     "pclk": ("gpu_sm_clock_hz", 1e6),
     "mclk": ("raw/gpu_mem_clock_hz", 1e6),
+    # dcgmi's short names of the same fields
+    "gputl": ("gpu_util", 0.01),
+    "mcutl": ("gpu_mem_bandwidth_util", 0.01),
+    "power": ("gpu_power_w", 1.0),
+    "tmptr": ("gpu_temp_c", 1.0),
+    "mmtmp": ("raw/gpu_mem_temp_c", 1.0),
+    "smclk": ("gpu_sm_clock_hz", 1e6),
+    "mmclk": ("raw/gpu_mem_clock_hz", 1e6),
+    "fbusd": ("mem_used_bytes", MIB),
 }
-_HEADER = re.compile(r"^# ?(?:Date +)?(?:Time +)?gpu +\S", re.IGNORECASE)
+_HEADER = re.compile(r"^# ?(?:(?:Date +)?(?:Time +)?gpu|Entity) +\S", re.IGNORECASE)
 _ROW_STARTS = frozenset({"gpu", "date", "time"})
 _DATE = re.compile(r"^(\d{4})(\d\d)(\d\d)$")
 
@@ -60,10 +81,14 @@ class _Table:
             return "blank line"
         if text.startswith("#"):
             names = text.lstrip("# ").lower().split()
+            if names[:1] == ["entity"]:
+                names[0] = "gpu"
             if "gpu" in names:
                 self._columns = names
             return "header"
-        cells = text.split()
+        cells = text.removeprefix("GPU ").split()
+        if cells[:1] == ["ID"]:
+            return "header"
         if len(cells) != len(self._columns):
             return None
         row = dict(zip(self._columns, cells, strict=True))

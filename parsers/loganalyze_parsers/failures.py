@@ -7,6 +7,11 @@ Every known text is an entry of loganalyze/signatures/; the event's detail names
     -> kind oom, detail {"signature": "cuda_oom", "requested_bytes": 2147483648.0, "gpu": 3, ...}
 
 A traceback becomes one event, on the line of its exception.
+
+>>> from loganalyze_parsers.samples import events_of
+>>> line = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+>>> events_of(DIALECT, line)
+[('oom', None)]
 """
 
 from __future__ import annotations

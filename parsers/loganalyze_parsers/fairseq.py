@@ -5,6 +5,12 @@ epoch 005:  40 / 1000 loss=3.9, ppl=14.9, wps=12345, num_updates=4040, lr=0.0005
 | epoch 005 | valid on 'valid' subset | loss 9.329 | ppl 272.04 | num_updates 9165
 2031-04-02 10:11:12 | INFO | train_inner | {"epoch": 1, "loss": "3.9", "num_updates": "40"}
 NOTE: gradient overflow detected, ignoring gradient, setting loss scale to: 8.0
+
+>>> from loganalyze_parsers.samples import rows_of
+>>> line = "| epoch 005 | loss 4 | ppl 16 | num_updates 9165 | gnorm 0.635"
+>>> step, values = rows_of(DIALECT, line)[-1]
+>>> step, values["loss"], values["perplexity"], values["grad_norm"]
+(9165, 2.772588722239781, 16.0, 0.635)
 """
 
 from __future__ import annotations
@@ -47,6 +53,7 @@ _JSON = PairFormat(
     dropped=_DROPPED,
 )
 _UPDATES = re.compile(r'\bnum_updates(?:=| |": "?)(\d+)')
+_VALID = re.compile(r"\| (valid\w*|test\w*) \| (?=\{)")
 _OVERFLOW = re.compile(r"overflow detected,.*setting loss scale to: ([\d.]+)")
 
 
@@ -68,7 +75,7 @@ class FairseqReader:
             start = form.start.search(line.text)
             if start is not None:
                 return self._record(line, form, start.end())
-        return None
+        return self._validation(line)
 
     def _record(self, line: Line, form: PairFormat, begin: int) -> Taken | None:
         updates = _UPDATES.search(line.text, begin)
@@ -79,6 +86,25 @@ class FairseqReader:
             values = {"val_loss": values["loss"]}
         reading = Reading(
             step=int(updates[1]), ref=line.ref, values=values, rank=line.rank, wall_s=line.wall_s
+        )
+        return Taken(readings=[reading])
+
+    def _validation(self, line: Line) -> Taken | None:
+        """A JSON line of the validation: its keys have the set's name before them."""
+        start = _VALID.search(line.text)
+        if start is None:
+            return None
+        pairs = [(k.removeprefix(f"{start[1]}_"), v) for k, v in _JSON.pair.findall(line.text)]
+        numbers = dict(pairs)
+        if "loss" not in numbers or "num_updates" not in numbers:
+            return None
+        values = {"val_loss": float(numbers["loss"]) * _BITS}
+        known = {"loss", "num_updates", "epoch"}
+        more = {f"valid_{k}": v for k, v in numbers.items() if k not in known}
+        values.update(named(more.items(), _JSON))
+        step = int(float(numbers["num_updates"]))
+        reading = Reading(
+            step=step, ref=line.ref, values=values, rank=line.rank, wall_s=line.wall_s
         )
         return Taken(readings=[reading])
 

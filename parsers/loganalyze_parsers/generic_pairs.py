@@ -9,6 +9,12 @@
 
 A line is taken only if it says a loss; without a step of its own it belongs to the counter that a
 line above said (`Epoch: 2/30`, `iteration 9/10000`).
+
+>>> from loganalyze_parsers.samples import rows_of
+>>> line = "Epoch: 0, Batch: 7, Global Step: 7, Step Time: 1.5, Loss: 327.25"
+>>> step, values = rows_of(DIALECT, line)[-1]
+>>> step, values["loss"], values["step_time_s"]
+(7, 327.25, 1.5)
 """
 
 from __future__ import annotations
@@ -25,6 +31,11 @@ _STEP = re.compile(
     r"\b(?:global[ _]step|step|iteration|iter|it)\b\s*[=: ]\s*\[?(\d+)(?:\s*/\s*\d+)?",
     re.IGNORECASE,
 )
+#: `step 100 loss 2.34 lr 0.0001`: nothing between name and number, and nothing else on the line.
+_BARE = re.compile(rf"^(?:step|iter|iteration) (\d+)((?: +[a-z][a-z_/.]* {_N})+)$", re.IGNORECASE)
+_BARE_PAIR = re.compile(rf"([A-Za-z][A-Za-z_/.]*) ({_N})")
+#: `Epoch: 3, train_loss: 1.23, val_loss: 1.5`: one line an epoch, the epoch is the step.
+_EPOCH = re.compile(r"^epochs?\b\s*[=: ]?\s*\[?(\d+)\b", re.IGNORECASE)
 _COUNTER = re.compile(r"^(?:epoch|iteration|step|iter)\s*[=: ]?\s*(\d+)(?:/\d+)?:?$", re.IGNORECASE)
 _NAMES = {
     "loss": ("loss", 1.0),
@@ -47,6 +58,13 @@ _NAMES = {
     "entropy": ("entropy", 1.0),
     "train perplexity": ("perplexity", 1.0),
     "acc": ("token_accuracy", 1.0),
+    "norm": ("grad_norm", 1.0),
+    "tok/sec": ("tokens_per_s", 1.0),
+    "tok/s": ("tokens_per_s", 1.0),
+    "tokens/s": ("tokens_per_s", 1.0),
+    "tokens/sec": ("tokens_per_s", 1.0),
+    "samples/s": ("samples_per_s", 1.0),
+    "samples/sec": ("samples_per_s", 1.0),
 }
 _FORM = PairFormat(
     start=re.compile(r"(?!)"), pair=_PAIR, names=_NAMES,
@@ -74,8 +92,10 @@ class GenericReader:
             return Taken(ignored="counter of the loop")
         if len(text) > _MAX_CHARS or "loss" not in text.lower():
             return None
-        values = named([(k.lower(), v) for k, v in _PAIR.findall(text)], _FORM)
-        step = _STEP.search(text)
+        bare = _BARE.match(text)
+        pairs = _BARE_PAIR.findall(bare[2]) if bare else _PAIR.findall(text)
+        values = named([(k.lower(), v) for k, v in pairs], _FORM)
+        step = bare or _STEP.search(text) or _EPOCH.match(text)
         number = int(step[1]) if step else self._counter
         if number is None or not {"loss", "val_loss"} & values.keys():
             return None

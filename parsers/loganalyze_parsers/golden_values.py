@@ -5,6 +5,12 @@
      "iteration-time": {..., "values": {"1": 12.5, "5": 0.4, "10": 0.4}}}
 
 iteration-time is in seconds; the string "nan" pads steps at which nothing was recorded.
+
+>>> from loganalyze_parsers.samples import rows_of_file
+>>> line = '{"lm loss": {"start_step": 1, "values": {"1": 10.25}}}'
+>>> step, values = rows_of_file(PARSER, "golden.json", line)[-1]
+>>> step, values["loss"]
+(1, 10.25)
 """
 
 from __future__ import annotations

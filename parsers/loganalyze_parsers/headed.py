@@ -8,6 +8,14 @@
         train/CrossEntropyLoss=12.18
 
 Composer counts memory in GB of 1e9 bytes and time in hours.
+
+>>> from loganalyze_parsers.samples import rows_of
+>>> head = "[epoch=1][batch=40/4800]:"
+>>> units = "  Train loss/train/total: 7.1234"
+>>> row = "  Train memory/allocated_mem: 6.5"
+>>> step, values = rows_of(DIALECT, head, units, row)[-1]
+>>> step, values["loss"], values["mem_allocated_bytes"]
+(40, 7.1234, 6500000000.0)
 """
 
 from __future__ import annotations
@@ -19,7 +27,7 @@ from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.pairs import scaled
 
 _HEADING = re.compile(r"\[(?:epoch=\d+\]\[)?(?:batch|step)=(?P<step>[\d,]+)(?:/[\d,]+)?[^\]]*\]:?$")
-_ROW = re.compile(r"^(?:- )?(?P<key>[A-Za-z][\w /().-]*?)(?:: +|=)(?P<value>[-+\w.,]+%?)$")
+_ROW = re.compile(r"^(?:- )?(?P<key>[A-Za-z][\w /().%-]*?)(?:: +|=)(?P<value>[-+\w.,]+%?)$")
 _GIB = 1024.0**3
 _NAMES = {
     "loss/train/total": ("loss", 1.0),

@@ -5,6 +5,12 @@
 
 Objects of a list are cited where they stand; a table by columns has no rows in the file, its rows
 are cited by number.
+
+>>> from loganalyze_parsers.samples import rows_of_file
+>>> line = '[{"_step": 10, "loss": 2.5}, {"_step": 20, "loss": 2.25}]'
+>>> step, values = rows_of_file(PARSER, "history.json", line)[-1]
+>>> step, values["loss"]
+(20, 2.25)
 """
 
 from __future__ import annotations

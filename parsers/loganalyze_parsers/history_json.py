@@ -5,6 +5,12 @@
 
 Bare NaN and Infinity are numbers, and so are these words in quotes. The last line may be cut. The
 system metrics of wandb-events.jsonl take their steps, by time, from the history beside them.
+
+>>> from loganalyze_parsers.samples import rows_of_file
+>>> line = '{"_step": 0, "train/global_step": 10, "train/loss": 2.5, "train/grad_norm": NaN}'
+>>> step, values = rows_of_file(PARSER, "history.jsonl", line)[-1]
+>>> step, values["loss"], values["grad_norm"]
+(10, 2.5, nan)
 """
 
 from __future__ import annotations

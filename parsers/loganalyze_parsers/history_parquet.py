@@ -3,6 +3,9 @@
 One column per metric; `_step` may be a float. Strings like "NaN" are numbers, lists and structs
 are none. Rows have no place in the file: they are cited by their number. A table in which no
 column is a known metric is no history of a training.
+
+>>> sniff(Head(path=Path("0000.parquet"), data=b"PAR1", size=4))
+0.9
 """
 
 from __future__ import annotations

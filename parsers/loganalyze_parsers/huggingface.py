@@ -51,8 +51,11 @@ _DICT_MARKERS = (
 )  # fmt: skip
 _TWICE = "first of two prints of a row"
 #: Postfixes of other makers' bars.
-_FOREIGN_POSTFIX = ("v_num", "reduced_train_loss", "gpt_loss", "global_step", "loss_mean")
-_POSTFIX_LOSS = ("loss", "train_loss", "step_loss", "train/loss")
+_FOREIGN_POSTFIX = ("v_num", "reduced_train_loss", "global_step")
+#: OpenRLHF's names are the first and the last two.
+_POSTFIX_LOSS = (
+    "gpt_loss", "loss", "train_loss", "step_loss", "train/loss", "act_loss", "policy_loss",
+)  # fmt: skip
 
 
 class HuggingFaceReader:
@@ -212,6 +215,8 @@ class HuggingFaceReader:
         pairs: dict[str, object] = {**bar.postfix, "loss": bar.postfix[loss]}
         if loss != "loss":
             pairs.pop(loss)
+        if "chosen_reward" in pairs and "acc" in pairs:  # of preferences, not of tokens
+            pairs["rewards/accuracies"] = pairs.pop("acc")
         return Taken(readings=[_reading(line, bar.done, values_of(pairs))])
 
 

@@ -81,7 +81,7 @@ _FOREIGN = frozenset({"num_updates", "wps", "iter", "update", "mode", "reduced_t
 _BESIDE_LOSS = frozenset({
     "epoch", "grad_norm", "learning_rate", "lr", "rewards/chosen", *STEP_KEYS,
 })  # fmt: skip
-_WRAPPED = re.compile(r"(?:np\.)?\w+\((.*)\)$")
+_WRAPPED = re.compile(r"(?:np\.)?\w+\(([^,]*)(?:,.*)?\)$")
 
 
 @lru_cache(maxsize=4096)

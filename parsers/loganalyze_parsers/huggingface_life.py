@@ -64,6 +64,15 @@ _ENDLESS = 1e6  # an endless data set prints sys.maxsize epochs
 _ENVELOPE = re.compile(r"\[(INFO|WARNING|ERROR)\|[\w.]+:\d+\]")
 
 
+def _plain_label(label: str) -> str:
+    """The name of a size, without a logger's words before it and an explanation behind it.
+
+    >>> _plain_label("INFO - __main__ -   Num examples"), _plain_label("Total batch size (2 x 4)")
+    ('Num examples', 'Total batch size')
+    """
+    return label.rsplit(" - ", 1)[-1].split(" (")[0].strip()
+
+
 def steps_per_epoch(sizes: Mapping[str, float]) -> float | None:
     """Steps per epoch by the header's sizes; None if they do not give it.
 
@@ -155,7 +164,7 @@ class Life:
         found = {
             name: value
             for label, value in _SETTING.findall(line.text)
-            if (name := _SETTINGS.get(label.split(" (")[0].strip())) is not None
+            if (name := _SETTINGS.get(_plain_label(label))) is not None
         }
         if found and self._block.startswith(("running evaluation", "running prediction")):
             return Taken(ignored="size of an evaluation")

@@ -10,6 +10,11 @@
       traceback : Signal 9 (SIGKILL) received by PID 77
 
 Every entry becomes one event on its `exitcode` line; the first that failed is named so.
+
+>>> from loganalyze_parsers.samples import events_of
+>>> head, entry = "Root Cause (first observed failure):", "[0]:"
+>>> events_of(DIALECT, head, entry, "  rank      : 3 (local_rank: 3)", "  exitcode  : -9 (pid: 77)")
+[('killed', None)]
 """
 
 from __future__ import annotations

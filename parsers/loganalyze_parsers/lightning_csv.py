@@ -2,6 +2,13 @@
 
 The table itself is read by `tables`; here is what only Lightning has: the hyper-parameters (the
 flat part of the YAML), and what steps a version covers, to see whether it goes on with another.
+
+>>> from loganalyze_parsers.samples import rows_of_file
+>>> head = "epoch,step,train_loss,val_loss"
+>>> row = "0,49,2.5,"
+>>> step, values = rows_of_file(PARSER, "metrics.csv", head, row)[-1]
+>>> step, values["loss"]
+(49, 2.5)
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from loganalyze.model import Reading
 from loganalyze_parsers import megatron_blocks as blocks
+from loganalyze_parsers import megatron_side as side
 from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.megatron_bulk import MegatronBulk
 from loganalyze_parsers.megatron_training import (
@@ -45,12 +46,13 @@ class MegatronReader:
         self._first_argument: Line | None = None
         self._last_step: int | None = None
         self._cut_off = Taken()
+        self._rank_times = side.RankTimes()
 
     @property
     def open(self) -> bool:
         """Whether the next line may belong to what began above."""
         waiting = self._record is not None or self._arguments is not None
-        return waiting or bool(self._cut_off.readings)
+        return waiting or self._rank_times.open or bool(self._cut_off.readings)
 
     def feed(self, line: Line) -> Taken | None:
         """Readings, events, or None for a line of another make."""
@@ -157,20 +159,27 @@ class MegatronReader:
             found = blocks.validation(line, step)
             if found:
                 return found
-        if text.startswith("time"):
-            return blocks.old_timers(line, step)
+        if self._rank_times.open:
+            row = self._rank_times.row(line, step)
+            if row is not None:
+                return row
+        if text.startswith("times across ranks"):
+            return self._rank_times.head()
         if "across ranks" in text:
             return Taken(ignored="timer heading")
-        if "....: (" in text:
+        if text.startswith("time"):
+            return blocks.old_timers(line, step)
+        if "....:" in text:
             return blocks.timer_row(line, step)
-        return blocks.checkpoint(line, step)
+        return blocks.checkpoint(line, step) or side.side_line(line, step)
 
 
 DIALECT = Dialect(
     name="megatron",
     markers=(
         "iteration", " loss at ", " results at ", "memory (", "time (ms)", "across ranks",
-        "....: (", "checkpoint", "metadata file", " arguments ", "Unexpected result",
+        "....: ", "checkpoint", "metadata file", " arguments ", "Unexpected result",
+        *side.MARKERS,
     ),
     reader=MegatronReader,
     bulk=MegatronBulk,

@@ -19,9 +19,13 @@ _PAIR = re.compile(rf"([^|:]+?)(?: value)?: *({NUMBER})")
 _MEMORY = re.compile(
     r"(?:\[Rank (?P<rank>\d+)\] )?\(?(?:after|before) (?:(?P<after>\d+) iterations|"
     r"save_checkpoint for iteration (?P<save>\d+))\)? memory \((?P<unit>MB|GB)\)"
-    r"(?P<fields>(?: *\| *[\w ]+: *[\d.]+)+)"
+    r"(?P<fields>(?: *\| *[\w -]+: *[\d.]+)+)"
 )
 _MEMORY_FIELDS = {
+    "mem-allocated-gigabytes": "mem_allocated_bytes",
+    "mem-max-allocated-gigabytes": "mem_peak_allocated_bytes",
+    "mem-reserved-gigabytes": "mem_reserved_bytes",
+    "mem-max-reserved-gigabytes": "mem_peak_reserved_bytes",
     "allocated": "mem_allocated_bytes",
     "max allocated": "mem_peak_allocated_bytes",
     "reserved": "mem_reserved_bytes",
@@ -29,7 +33,7 @@ _MEMORY_FIELDS = {
     "total device memory used": "mem_used_bytes",
 }
 _TIMER_ROW = re.compile(
-    rf"^(?P<name>[\w/,-]+) ?\.{{3,}}: *\((?P<low>{NUMBER}), *(?P<high>{NUMBER})\)$"
+    rf"^(?P<name>[\w/,-]+) ?\.{{3,}}: *(?:\((?P<low>{NUMBER}), *)?(?P<high>{NUMBER})\)?$"
 )
 _TIMERS = {
     "forward": "forward_time_s",
@@ -110,13 +114,14 @@ def old_timers(line: Line, last_step: int | None) -> Taken | None:
 
 
 def timer_row(line: Line, last_step: int | None) -> Taken | None:
-    """A row below `(min, max) time across ranks (ms):`; the slowest rank's time is kept."""
+    """A row below `(min, max)` or `max time across ranks (ms):`; the slowest rank's is kept."""
     match = _TIMER_ROW.match(line.text)
     if match is None:
         return None
     name, high = _timer(match["name"], float(match["high"]))
-    low = float(match["low"]) * 1e-3
-    values = {name: high, f"raw/timer {match['name']} min": low}
+    values = {name: high}
+    if match["low"]:
+        values[f"raw/timer {match['name']} min"] = float(match["low"]) * 1e-3
     return Taken(readings=[_reading(line, last_step, values)])
 
 

@@ -31,7 +31,9 @@ from loganalyze_parsers.templates import (
     simple_number,
 )
 
-_TIME = re.compile(r"\[(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d(?:\.\d{1,6})?)\]")
+_TIME = re.compile(
+    r"(?:\[|^)(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d(?:\.\d{1,9})?)(?=[\]Z+ -])"
+)
 _TIME_NAMES = ("year", "month", "day", "hour", "minute", "second")
 _MARK = re.compile(rb"iteration +\d")
 _TIME_PREFIX = "time/"

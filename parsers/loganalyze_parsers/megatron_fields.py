@@ -64,7 +64,7 @@ def field_values(key: str, text: str) -> Iterator[tuple[str, float]]:
     [('step_time_s', 2.7013000000000003), ('raw/elapsed time per iteration (ms)/avg', 2712.7)]
     """
     if key.replace(" ", "").lower().endswith("usage/free/total/usage_ratio"):
-        yield from _memory_tuple(text)
+        yield from _memory_tuple(key, text)
         return
     found = leading_number(text)
     if found is None:
@@ -93,13 +93,15 @@ def _plain(key: str) -> str:
     return _SPACES.sub(" ", key).strip()
 
 
-def _memory_tuple(text: str) -> Iterator[tuple[str, float]]:
-    """Primus: `aGB/bGB/cGB/d%` for used, free, total, ratio (of one rank's device)."""
-    names = ("mem_used_bytes", "raw/mem_free_bytes", "mem_total_bytes")
+def _memory_tuple(key: str, text: str) -> Iterator[tuple[str, float]]:
+    """Primus: `aGB/bGB/cGB/d%` for used, free, total, ratio, by torch's (hip) or rocm's count."""
+    names = ["mem_used_bytes", "raw/mem_free_bytes", "mem_total_bytes", "raw/mem_used_share"]
+    if "rocm" in key.lower():
+        names = [f"raw/rocm_{name.removeprefix('raw/')}" for name in names]
     for name, part in zip(names, text.split("/"), strict=False):
         found = leading_number(part)
         if found is not None:
-            yield name, found[0] * _GIB
+            yield name, found[0] * (0.01 if name.endswith("share") else _GIB)
 
 
 def gib_to_bytes(value: float, unit: str) -> float:

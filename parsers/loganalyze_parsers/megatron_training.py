@@ -79,8 +79,9 @@ def reading_of(record: OpenRecord, interval: int | None) -> Reading | None:
         values.update(field_values("samples/sec", record.text.split(":", 1)[1]))
     fields = record.text[match.end() :].split("|")
     for field in fields[:-1]:
-        key, value = _split(field)
-        values.update(field_values(key, value))
+        key, text = _split(field)
+        for name, value in field_values(key, text):
+            values[f"raw/{key}" if name in values else name] = value
     if not values:
         return None
     values = mended(values)

@@ -5,6 +5,9 @@
 
 NaN is the value 0 with is_nan 1, infinities are +-1.7976931348623157e308. Rows are appended: after
 a resume steps come again. Identical rows are kept once by the primary key.
+
+>>> sniff_database(Head(path=Path("mlflow.db"), data=b"no database", size=11))
+0.0
 """
 
 from __future__ import annotations

@@ -5,6 +5,13 @@
 
 train_time runs on from the start (and starts again at step 10), so a step's time is the
 difference of two lines; step_avg is a mean since the start and is `nan` in the first ten steps.
+
+>>> from loganalyze_parsers.samples import rows_of
+>>> head = "step:40/1750 train_loss:6.5 train_time:4000ms"
+>>> row = "step:41/1750 train_loss:6.25 train_time:4110ms"
+>>> step, values = rows_of(DIALECT, head, row)[-1]
+>>> step, values["loss"], values["step_time_s"]
+(41, 6.25, 0.11000000000000032)
 """
 
 from __future__ import annotations

@@ -9,6 +9,11 @@
 
 An mfu of -100 % stands for "not measured yet". The train loss of an evaluation is an estimate on
 other batches, not a step's loss.
+
+>>> from loganalyze_parsers.samples import rows_of
+>>> step, values = rows_of(DIALECT, "iter 40: loss 3.2101, time 211.50ms, mfu 31.25%")[-1]
+>>> step, values["loss"], values["step_time_s"], values["mfu"]
+(40, 3.2101, 0.2115, 0.3125)
 """
 
 from __future__ import annotations
@@ -82,14 +87,22 @@ _MAIN_LOG = PairFormat(
     names={**_NAMES, "eval": ("raw/hellaswag", 1.0)},
 )
 _VALIDATION = PairFormat(
-    start=re.compile(r"^(?=validation loss: [\d.]+$)"),
-    pair=re.compile(rf"(validation loss): ({_NUMBER})"),
+    start=re.compile(r"^(?=(?:validation loss:|val loss) [\d.]+$)"),
+    pair=re.compile(rf"(validation loss|val loss):? ({_NUMBER})"),
     names=_NAMES,
+)
+_HELLASWAG = PairFormat(
+    start=re.compile(r"^HellaSwag accuracy: \d+/\d+(?==)"),
+    pair=re.compile(rf"(=)({_NUMBER})"),
+    names={"=": ("raw/hellaswag", 1.0)},
 )
 
 DIALECT = pair_dialect(
     "nanogpt",
-    ("iter ", "step ", " train ", " val ", " hella ", "s:", "validation loss"),
-    _ITER, _EVALUATION, _LLMC_CONSOLE, _BARS, _ONE_VALUE, _MAIN_LOG, _VALIDATION,
+    (
+        "iter ", "step ", " train ", " val ", " hella ", "s:", "validation loss", "val loss",
+        "HellaSwag",
+    ),
+    _ITER, _EVALUATION, _LLMC_CONSOLE, _BARS, _ONE_VALUE, _MAIN_LOG, _VALIDATION, _HELLASWAG,
     about="nanoGPT, build-nanogpt and llm.c: console lines and log files",
 )  # fmt: skip

@@ -7,6 +7,13 @@
 
 The bar's own `loss=nan` means nothing where reduced_train_loss stands beside it. val_loss is
 printed again and again until the next validation, so only a change of it is kept.
+
+>>> from loganalyze_parsers.samples import rows_of
+>>> line = ("Training epoch 0, iteration 9/90 | global_step: 9 | reduced_train_loss: 2.31 | "
+...         "lr: 1e-05")
+>>> step, values = rows_of(DIALECT, line)[-1]
+>>> step, values["loss"], values["lr"]
+(9, 2.31, 1e-05)
 """
 
 from __future__ import annotations
@@ -29,13 +36,14 @@ _NAMES = {
     "train_step_timing in s": ("step_time_s", 1.0),
     "val_loss": ("val_loss", 1.0),
     "throughput": ("samples_per_s", 1.0),
+    "TFLOPS_per_GPU": ("tflops_per_gpu", 1.0),
 }
 _N = r"[-+]?(?:nan|inf|[\d.]+(?:[eE][-+]?\d+)?)"
 _FORM = PairFormat(
     start=re.compile(r"(?!)"),
     pair=re.compile(rf"([A-Za-z_][\w ]*?)(?:=|: )({_N})"),
     names=_NAMES,
-    dropped=frozenset({"loss", "v_num", "global_step", "epoch", "val_loss_step"}),
+    dropped=frozenset({"loss", "v_num", "global_step", "epoch"}),
 )
 _STEP = re.compile(rf"\bglobal_step(?:=|: )({_N})")
 _RECORD = re.compile(r"\bLoss=|Training epoch \d+, iteration \d+|Epoch \d+: +\d+%")

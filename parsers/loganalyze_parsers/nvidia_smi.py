@@ -6,6 +6,13 @@
 `noheader` and `nounits` drop the header and the units. Without a header the columns are told by
 their units (and index and temperature by their values), which is reported as a problem. The header
 comes again where the tool was started again.
+
+>>> from loganalyze_parsers.samples import rows_of_file
+>>> head = "timestamp, index, utilization.gpu [%], memory.used [MiB]"
+>>> row = "2031/04/02 10:11:12.345, 0, 79 %, 7850 MiB"
+>>> step, values = rows_of_file(PARSER, "gpu.csv", head, row)[-1]
+>>> step, values["gpu_util"], values["mem_used_bytes"]
+(None, 0.79, 8231321600.0)
 """
 
 from __future__ import annotations

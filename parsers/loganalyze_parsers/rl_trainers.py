@@ -5,6 +5,12 @@
     (RolloutManager pid=7) rollout.py:99 - rollout 40: {'rollout/response_len/mean': 2773.7}
 
 verl prints values as plain numbers or `np.float64(0.3)`; its `step:0` line has validation only.
+
+>>> from loganalyze_parsers.samples import rows_of
+>>> line = "step:40 - actor/kl_loss:0.001 - critic/score/mean:np.float64(0.31)"
+>>> step, values = rows_of(DIALECT, line)[-1]
+>>> step, values["kl"], values["reward"]
+(40, 0.001, 0.31)
 """
 
 from __future__ import annotations
@@ -33,6 +39,8 @@ _NAMES = {
     "rollout/response_len/mean": ("response_length", 1.0),
     "timing_s/step": ("step_time_s", 1.0),
     "perf/throughput": ("tokens_per_s_per_gpu", 1.0),
+    "perf/step_time": ("step_time_s", 1.0),
+    "perf/tokens_per_gpu_per_sec": ("tokens_per_s_per_gpu", 1.0),
     "mfu/actor": ("mfu", 1.0),
     "perf/mfu/actor": ("mfu", 1.0),
     "policy_loss": ("loss", 1.0),

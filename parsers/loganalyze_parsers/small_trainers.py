@@ -11,6 +11,12 @@
 
 nanotron abbreviates to three significant digits, so its loss moves in steps; MLX counts 1 GB as
 1e9 bytes; what MAE prints in brackets is a mean since the start and is left out.
+
+>>> from loganalyze_parsers.samples import rows_of
+>>> line = "Epoch(train) [1][  40/735]  lr: 1.0e-05  time: 1.2  memory: 34123  loss: 1.25"
+>>> step, values = rows_of(DIALECTS[-1], line)[-1]
+>>> step, values["loss"], values["step_time_s"], values["mem_peak_allocated_bytes"]
+(40, 1.25, 1.2, 35780558848.0)
 """
 
 from __future__ import annotations
@@ -120,7 +126,8 @@ _MM_NAMES = {
 _MM_PAIR = re.compile(rf"(max mem|[A-Za-z_][\w./]*): ({_N})(?=[\s,]|$)")
 _MMENGINE = PairFormat(
     start=re.compile(
-        r"\bEpoch *(?:\(train\))? *\[(?P<number>\d+)\]\[ *(?P<step>\d+)/(?P<total>\d+)\]"
+        r"\b(?:Epoch *(?:\(train\))? *\[(?P<number>\d+)\]|Iter *\(train\) *)"
+        r"\[ *(?P<step>\d+)/(?P<total>\d+)\]"
     ),
     pair=_MM_PAIR,
     names=_MM_NAMES,
@@ -137,6 +144,14 @@ _XTUNER = PairFormat(
     pair=_MM_PAIR,
     names=_MM_NAMES,
     dropped=frozenset({"eta", "number"}),
+)
+
+
+#: Levanter's bar; its counts are shortened, and a short one is exact to three digits only.
+_LEVANTER = PairFormat(
+    start=re.compile(r"\bProgress on:train (?P<step>\d+)(?:\.0)?it/(?=\S+ rate:)"),
+    pair=re.compile(rf"(rate|loss)[:=] ?({_N})"),
+    names={"loss": ("loss", 1.0), "rate": ("raw/rate", 1.0)},
 )
 
 
@@ -170,6 +185,7 @@ def _from_rate(values: dict[str, float], rate: str) -> dict[str, float]:
 
 
 DIALECTS = (
+    pair_dialect("levanter", ("Progress on:train",), _LEVANTER, about="Levanter"),
     pair_dialect("litgpt", (" step ",), _LITGPT, about="lit-gpt and litgpt"),
     pair_dialect(
         "nanotron", ("iteration: ",), _NANOTRON, about="nanotron (values of three digits)"
@@ -181,6 +197,11 @@ DIALECTS = (
         name="llama_cpp", markers=("data=",), reader=LlamaCppReader, about="llama.cpp fine-tuning"
     ),
     pair_dialect(
-        "mmengine", ("Epoch",), _MMENGINE, _MAE, _XTUNER, about="mmengine, xtuner, MAE-style meters"
+        "mmengine",
+        ("Epoch", "Iter(train)"),
+        _MMENGINE,
+        _MAE,
+        _XTUNER,
+        about="mmengine, xtuner, MAE-style meters",
     ),
 )

@@ -5,6 +5,9 @@ The framing is that of W&B's logs with another header, see wandb_chunks. Records
 2 crashed, 3 aborted; error 2 }, column 12 { column_class 1: 2 = system; column_key 3 },
 scalar 13 { key 1, step 2, timestamp 4, value 5 { number 1 } }, media 14, log 16 { line 1 },
 save 20.
+
+>>> sniff(Head(path=Path("run-x.swanlab"), data=SWANLAB_MAGIC, size=7))
+1.0
 """
 
 from __future__ import annotations

@@ -7,6 +7,13 @@
 
 A row of the file is a row of the readings; an empty cell is null, `NaN` and `Infinity` (also as
 words in quotes) are numbers.
+
+>>> from loganalyze_parsers.samples import rows_of_file
+>>> head = "step,loss,grad_norm"
+>>> row = "1,4.0,0.5"
+>>> step, values = rows_of_file(PARSER, "own.csv", head, row)[-1]
+>>> step, values["loss"], values["grad_norm"]
+(1, 4.0, 0.5)
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ The first column of W&B's is the axis of the chart: Step, a metric, or a clock i
 run has `<run> - _step` too). Neither the first nor the last ` - ` of a column's name is sure to
 part run and metric: the part behind it that is a known metric decides, else the last one does.
 A chart draws the last value of each bucket; what lies between is only in __MIN and __MAX, so loss
-and gradient norm are taken from __MAX where it differs, the drawn value stays `raw/<metric>`.
+and gradient norm are taken from __MAX where it differs; the drawn value and __MIN stay as
+`raw/<metric> (drawn)` and `(lowest)`.
 """
 
 from __future__ import annotations
@@ -134,7 +135,11 @@ def _run(table: Table, chart: _Chart, axis: str, path: Path, source: int) -> Bat
             bucketed.append(metric)
         else:
             columns[metric] = drawn
+            columns[f"{metric} (highest)"] = highest
             bucketed.append(metric)
+        lowest = table.columns.get(chart.bounds.get(metric, {}).get("MIN", ""))
+        if lowest is not None and _differs(drawn, lowest):
+            columns[f"{metric} (lowest)"] = lowest
     steps, wall = _axis(table.columns, chart, axis)
     rows = Rows(
         step=steps, wall_s=wall, line=table.line, offset=table.offset, length=table.length,
@@ -147,9 +152,9 @@ def _run(table: Table, chart: _Chart, axis: str, path: Path, source: int) -> Bat
     return Batch(readings=frame, problems=tuple(found_problems))
 
 
-def _differs(drawn: pl.Series, highest: pl.Series) -> bool:
+def _differs(drawn: pl.Series, bound: pl.Series) -> bool:
     """Whether some bucket holds more than the value drawn."""
-    more = (highest > drawn).fill_null(False) | (drawn.is_null() & highest.is_not_null())
+    more = (bound != drawn).fill_null(False) | (drawn.is_null() & bound.is_not_null())
     return bool(more.any())
 
 

@@ -6,6 +6,12 @@
 
 The loss is one step's, the gradient norm is before clipping, memory is the largest reserved since
 the last line, tps counts one device.
+
+>>> from loganalyze_parsers.samples import rows_of
+>>> line = "step: 40  loss:  7.5  grad_norm:  1.25  memory: 41.00GiB(50.00%)  tps: 6,543"
+>>> step, values = rows_of(DIALECT, line)[-1]
+>>> step, values["loss"], values["grad_norm"], values["tokens_per_s_per_gpu"]
+(40, 7.5, 1.25, 6543.0)
 """
 
 from __future__ import annotations
@@ -41,13 +47,13 @@ def _validation(values: dict[str, float]) -> dict[str, float]:
 
 
 _TRAINING = PairFormat(
-    start=re.compile(r"(?<!validate )\bstep: *(?P<step>[\d,]+) +(?=loss:)"),
+    start=re.compile(r"(?<!validate )\bstep: *(?P<step>\d{1,3}(?:,\d{3})+|\d+) +(?=loss:)"),
     pair=_PAIR,
     names=_NAMES,
     mend=_mend,
 )
 _VALIDATION = PairFormat(
-    start=re.compile(r"\bvalidate step: *(?P<step>[\d,]+) +(?=loss:)"),
+    start=re.compile(r"\bvalidate step: *(?P<step>\d{1,3}(?:,\d{3})+|\d+) +(?=loss:)"),
     pair=_PAIR,
     names=_NAMES,
     mend=_validation,

@@ -7,6 +7,12 @@
 log_history mixes training rows, evaluations and, at the end of a finished run, a summary (an
 event). Bare NaN is legal here. checkpoint-N/trainer_state.json is a prefix of the later file of
 the same run, unless its folder was used twice. all_results.json holds no curve at all.
+
+>>> from loganalyze_parsers.samples import rows_of_file
+>>> line = '{"global_step": 10, "log_history": [{"loss": 0.0, "grad_norm": NaN, "step": 10}]}'
+>>> step, values = rows_of_file(PARSER, "trainer_state.json", line)[-1]
+>>> step, values["loss"], values["raw/nan_hidden"]
+(10, nan, 1.0)
 """
 
 from __future__ import annotations

@@ -6,6 +6,11 @@ final 20, header 21, ... Its numbers are the history (one row a log() call) and 
 the console text in it is left to the text parsers, see console_text(). Personal data (environment,
 e-mail, host, program) is never read. A log without an exit record was killed, is still running,
 or was copied live; wandb flushes in blocks, so up to 32 KiB of rows are then missing.
+
+>>> sniff(Head(path=Path("run-x.wandb"), data=MAGIC, size=7))
+1.0
+>>> sniff(Head(path=Path("run-x.wandb"), data=b"", size=0))  # created, never flushed
+0.9
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from loganalyze_parsers import dcgm, dmon, head_of, nvidia_smi, parser_for
 from loganalyze_parsers.api import Parser
 from loganalyze_parsers.kernel_log import kernel_seconds
 
+from loganalyze.ingest import ingest
 from loganalyze.model import Batch
 
 MIB = 1024.0**2
@@ -170,3 +171,19 @@ def test_kernel_time() -> None:
     assert kernel_seconds("[Wed Apr  2 10:11:12 2031] NVRM: x") == 1932891072.0
     assert kernel_seconds("[Wed Apr 32 10:11:12 2031] NVRM: x") is None
     assert kernel_seconds("[ 1843.308145] NVRM: x") is None
+
+
+def test_dcgmi_dmon(tmp_path: Path) -> None:
+    """dcgmi's table is read by its own short names; N/A is no number."""
+    path = tmp_path / "dcgmi.txt"
+    path.write_text(
+        "#Entity   GPUTL   MCUTL   POWER   TMPTR   SMCLK\n"
+        "ID                        W       C       MHz\n"
+        "GPU 0     97      40      313.2   65      1980\n"
+        "GPU 1     96      40      N/A     65      1980\n"
+    )
+    rows = ingest([str(path)]).runs[0].readings
+    assert rows["rank"].to_list() == [0, 1]
+    assert rows["gpu_util"].to_list() == [0.97, 0.96]
+    assert rows["gpu_power_w"].to_list() == [313.2, None]
+    assert rows["gpu_sm_clock_hz"].to_list() == [1.98e9, 1.98e9]
