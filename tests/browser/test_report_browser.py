@@ -225,7 +225,7 @@ def test_page_without_scripts_is_complete(browser: Browser, pages: dict[str, Pat
         shown = browser.driver.find_element("css selector", "h1").text
         assert shown == "2 critical incidents need attention now"
         browser.driver.find_element("css selector", "label:has(#lang-zh)").click()
-        assert browser.driver.find_element("css selector", "h1").text == "2 起严重事件需要立即处理"
+        assert browser.driver.find_element("css selector", "h1").text == "2 起严重事件，需要立即处理"
         assert len(browser.driver.find_elements("css selector", "svg.plot")) > 10
         assert not browser.driver.find_element("css selector", ".toolbar").is_displayed()
     finally:
