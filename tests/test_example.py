@@ -1,4 +1,4 @@
-"""reports/example.*: what the documented command makes of a sample log, and nothing of a machine."""
+"""reports/example.*: what the documented command makes, and nothing of the machine it ran on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from loganalyze.cli import cli
 
 ROOT = Path(__file__).resolve().parents[1]
 REPORTS = ROOT / "reports"
-_PACKED = re.compile(r'(<script type="application/octet-stream" id="[\w-]+">)(.*?)(</script>)', re.S)
+_PACKED = re.compile(
+    r'(<script type="application/octet-stream" id="[\w-]+">)(.*?)(</script>)', re.S
+)
 _LETTERS = bytes.maketrans(b".,", b"<&")
 
 

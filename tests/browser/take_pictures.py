@@ -70,8 +70,8 @@ def take(driver: object, picture: Picture) -> None:
     scroll = place if picture.top else "scrollTo({top: 0, behavior: 'instant'})"
     end = time.monotonic() + 60
     while time.monotonic() < end and not driver.execute_script(
-        f"{scroll}; return [...document.querySelectorAll('figure[data-chart]')].filter((f) => f.chart"
-        ".visible).every((f) => f.dataset.drawn && !f.chart.dirty)"
+        f"{scroll}; const all = [...document.querySelectorAll('figure[data-chart]')];"
+        "return all.filter((f) => f.chart.visible).every((f) => f.dataset.drawn && !f.chart.dirty)"
     ):
         time.sleep(0.2)
     time.sleep(1.0)
