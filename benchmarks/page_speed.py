@@ -165,6 +165,8 @@ class Browser:
         service = Service(shutil.which("chromedriver") or "chromedriver")
         self.driver = webdriver.Chrome(options=options, service=service)
         self.driver.set_page_load_timeout(300)
+        self.driver.get("data:text/html,<p>ready")
+        time.sleep(2)  # a browser that has just started is still busy with itself
         self.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH})
 
     def open(self, path: Path, seconds: float) -> Opened:

@@ -10,7 +10,7 @@ from importlib import import_module
 import click
 
 from loganalyze import __version__
-from loganalyze.errors import LoganalyzeError, OutputError
+from loganalyze.errors import LoganalyzeError, OutputError, UsageError
 
 #: Command name -> module of loganalyze.commands that defines `command`; in the order of --help.
 COMMANDS = {
@@ -57,10 +57,13 @@ def cli() -> None:
 def main() -> None:
     """Run the command line; known errors become one line and their exit code."""
     try:
-        code = cli.main(standalone_mode=False)
+        code = cli.main(prog_name="loganalyze", standalone_mode=False)
         sys.stdout.flush()  # so that a full disk behind it is told below
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        code = 2
+    except click.ClickException as error:
+        _complain(_wrong_use(error))
         code = 2
     except click.Abort:
         code = 130
@@ -84,6 +87,25 @@ def _silence() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _wrong_use(error: click.ClickException) -> UsageError:
+    """A complaint of click's as one of ours, with the command whose help to read."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    path = context.command_path if context is not None else "loganalyze"
+    meant = _nearest(error.message) if isinstance(error, click.UsageError) else ""
+    hint = f"did you mean `loganalyze {meant}`?" if meant else f"`{path} --help` shows how"
+    return UsageError(error.format_message().rstrip("."), hint=hint)
+
+
+def _nearest(message: str) -> str:
+    """The command most like one that does not exist; "" for any other message."""
+    if not message.startswith("No such command"):
+        return ""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(message.split("'")[1], COMMANDS, n=1)), "")
+
+
 def _complain(error: LoganalyzeError) -> None:
-    hint = f"\n  {error.hint}" if error.hint else ""
+    """One line on standard error: what happened, and what to try next."""
+    hint = f"; {error.hint}" if error.hint else ""
     click.echo(f"loganalyze: {error.message}{hint}", err=True)

@@ -74,8 +74,15 @@ def _tokens(run: RunLog) -> float | None:
     if "samples_seen" not in rows.columns:
         return None
     samples = _largest(rows["samples_seen"])
-    length = _largest(rows["seq_len"]) if "seq_len" in rows.columns else _length(run.meta.config)
+    length = sequence_length(run)
     return samples * length if samples is not None and length else None
+
+
+def sequence_length(run: RunLog) -> float | None:
+    """Tokens of a sample: as logged, else by the configuration; None where neither says."""
+    if "seq_len" in run.readings.columns:
+        return _largest(run.readings["seq_len"])
+    return _length(run.meta.config)
 
 
 def _length(config: Mapping[str, str]) -> float | None:

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from plotly.offline import get_plotlyjs
 
+from loganalyze.compare.facts import sequence_length
 from loganalyze.model import Finding, Segment
 from loganalyze.report.curves import Chart, Curve
 from loganalyze.report.model import PANELS, RunView
@@ -128,11 +129,11 @@ def _axes(run: RunView, packer: Packer) -> Json:
     """Per segment: knots that turn steps into wall time and tokens; missing where not logged."""
     frame = run.diagnosis.run.readings
     found: Json = {}
-    for axis, column in (("wall", "wall_s"), ("tokens", "tokens_seen")):
-        if column not in frame.columns:
+    for axis, value in (("wall", pl.col("wall_s")), ("tokens", _tokens(run))):
+        if value is None or not set(value.meta.root_names()) <= set(frame.columns):
             continue
         known = (
-            frame.select("segment", "step", value=pl.col(column))
+            frame.select("segment", "step", value=value)
             .drop_nulls()
             .filter(pl.col("value").is_finite())
             .group_by("segment", "step")
@@ -146,6 +147,15 @@ def _axes(run: RunView, packer: Packer) -> Json:
         if knots:
             found[axis] = knots
     return found
+
+
+def _tokens(run: RunView) -> pl.Expr | None:
+    """Tokens seen as logged, else samples seen times the sequence length; None if not told."""
+    log = run.diagnosis.run
+    if "tokens_seen" in log.readings.columns:
+        return pl.col("tokens_seen")
+    length = sequence_length(log)
+    return pl.col("samples_seen") * length if length else None
 
 
 def _knots(part: pl.DataFrame, packer: Packer) -> list[object]:

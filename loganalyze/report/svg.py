@@ -117,7 +117,7 @@ def round_values(low: float, high: float, unit: str = "", most: int = 4) -> Floa
         first, last = np.ceil(low / width - 1e-9), np.floor(high / width + 1e-9)
         if last - first < most:
             break
-    places: FloatArray = np.arange(first, last + 1) * width * base
+    places: FloatArray = np.arange(first, last + 1) * width * base + 0.0  # never -0
     return places
 
 

@@ -23,7 +23,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     report = fixture.build(folder)
     sick = write_files(replace(report, diagnoses=report.diagnoses[:1]), folder, "en")[0]
     both = folder / "both.html"
-    both.write_text(render(report, "html", "zh"), encoding="utf-8")
+    beside = replace(report, baseline=fixture.clean_run().run)
+    both.write_text(render(beside, "html", "zh"), encoding="utf-8")
     bad = folder / "hostile.html"
     bad.write_text(render(fixture.build(hostile=True), "html", "en"), encoding="utf-8")
     return {"sick": sick, "both": both, "hostile": bad}
@@ -55,7 +56,7 @@ def opened(browser: Browser, pages: dict[str, Path]) -> Opened:
 def draw_all(browser: Browser) -> None:
     """Scroll each chart into view until it is drawn."""
     browser.wait(
-        "const left = [...document.querySelectorAll('figure.chart:not([data-drawn])')];"
+        "const left = [...document.querySelectorAll('figure[data-chart]:not([data-drawn])')];"
         "left[0]?.scrollIntoView({block: 'center', behavior: 'instant'}); return left.length === 0"
     )
 
@@ -225,11 +226,63 @@ def test_page_without_scripts_is_complete(browser: Browser, pages: dict[str, Pat
         shown = browser.driver.find_element("css selector", "h1").text
         assert shown == "2 critical incidents need attention now"
         browser.driver.find_element("css selector", "label:has(#lang-zh)").click()
-        assert browser.driver.find_element("css selector", "h1").text == "2 起严重事件需要立即处理"
+        assert (
+            browser.driver.find_element("css selector", "h1").text == "2 起严重事件，需要立即处理"
+        )
         assert len(browser.driver.find_elements("css selector", "svg.plot")) > 10
         assert not browser.driver.find_element("css selector", ".toolbar").is_displayed()
     finally:
         browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def test_page_without_scripts_has_every_section(browser: Browser, pages: dict[str, Path]) -> None:
+    """With scripts off every section shows text: audit, baseline, coverage, inputs, thresholds."""
+    browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.open(pages["both"])
+        for name in ("incidents", "findings", "charts", "baseline", "configuration", "coverage",
+                     "checks", "inputs", "details"):  # fmt: skip
+            section = browser.driver.find_element("id", name)
+            assert section.is_displayed()
+            assert len(section.text) > 20, name
+        drawn = browser.driver.find_elements("css selector", "#baseline svg.plot")
+        assert len(drawn) >= 1
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def test_print_of_a_dark_page_is_dark_on_white(opened: Opened) -> None:
+    """Paper is white and its ink dark, whatever theme the screen has."""
+    browser = opened("sick", "#theme=dark")
+    ink = (
+        "const v = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);"
+        "return [v('--bg').trim(), v('--ink').trim()]"
+    )
+    assert browser.run(ink) != ["#fff", "#1c1f23"]
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        assert browser.run(ink) == ["#fff", "#1c1f23"]
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+        browser.run("localStorage.clear()")
+
+
+def test_finding_is_linked_from_chart_and_list(opened: Opened) -> None:
+    """A mark in the chart leads to its finding, the list's link to the chart's raw points."""
+    browser = opened("sick")
+    browser.run(
+        "const live = document.querySelector('figure[data-hero]').chart.live;"
+        "const data = live.data.find(t => t.role === 'finding');"
+        "live.emit('plotly_click', {points: [{data, customdata: data.customdata[0]}]})"
+    )
+    browser.wait("return location.hash.startsWith('#LA') && !!document.querySelector(':target')")
+    browser.run("document.querySelector('.findings a[href=\"#LA102-1\"]').click()")
+    shown = browser.wait(
+        "const c = document.querySelector('figure[data-hero]').chart, r = c.run.view.range;"
+        "return location.hash === '#LA102-1' && r && r[1] - r[0] < 1000 && [r[0], r[1]]"
+    )
+    assert isinstance(shown, list)
+    assert shown[0] < fixture.SPIKE < shown[1]
 
 
 def test_print_shows_everything(opened: Opened) -> None:

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 from textlogs import megatron_line
 
-from loganalyze.cli import cli
+from loganalyze.cli import cli, main
 from loganalyze.errors import LoganalyzeError
 
 
@@ -21,6 +21,33 @@ def call(*arguments: str | Path) -> tuple[int, Result]:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return int(result.return_value or 0), result
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        ("dignose x", ["dignose", "did you mean `loganalyze diagnose`?"]),
+        ("diagnose", ["Missing argument", "`loganalyze diagnose --help`"]),
+        ("diagnose --nope x", ["--nope", "`loganalyze diagnose --help`"]),
+        ("diagnose no/such.log", ["no/such.log", "check the path"]),
+        ("explain LA999", ["LA999", "LA102"]),
+        ("rules --set a=1", ["'a'", "`loganalyze rules`"]),
+    ],
+)
+def test_errors_are_one_line_with_the_next_thing_to_try(
+    arguments: str, parts: list[str], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Wrong use is exit code 2, nothing on standard output, and one line on standard error."""
+    monkeypatch.setattr("sys.argv", ["loganalyze", *arguments.split()])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    told = capsys.readouterr()
+    assert stopped.value.code == 2
+    assert told.out == ""
+    assert told.err.startswith("loganalyze: ")
+    assert told.err.count("\n") == 1
+    assert all(part in told.err for part in parts), told.err
 
 
 @pytest.fixture

@@ -103,7 +103,8 @@ def test_first_screen_says_it_all_without_scripts(texts: dict[str, str]) -> None
     """Verdict, first mover, step, why, what to do, drawings and inputs are plain HTML."""
     text = texts["both"]
     for wanted in (
-        "2 critical incidents need attention now", "2 起严重事件需要立即处理", "Gradient explosion",
+        "2 critical incidents need attention now", "2 起严重事件，需要立即处理",
+        "Gradient explosion",
         f"at step {fixture.SPIKE - 3}",
         cause_text("loss_spike", "C.SPIKE.TRANSIENT").title.zh,
         "train_7b.log:2601", '<svg class="plot"',
