@@ -250,6 +250,7 @@ def _decoder(folder: Path) -> Any:
     """Samples as text, where the folder has a tokenizer."""
     if not any(folder.glob("tokenizer*")):
         return None
-    tokenizer = _library("transformers").AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    kind = _library("transformers").AutoTokenizer
+    tokenizer = kind.from_pretrained(folder, local_files_only=True)
     return lambda batch: tokenizer.decode(batch["input_ids"][0])
 
