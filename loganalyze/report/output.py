@@ -135,12 +135,12 @@ def _refuse_foreign(path: Path, force: bool) -> None:
                           hint="--force replaces it")  # fmt: skip
 
 
-def write_atomic(path: Path, text: str) -> None:
-    """Writes a whole file or nothing: a temporary neighbour, then a rename. UTF-8, LF.
+def write_atomic(path: Path, text: str | bytes) -> None:
+    """Writes a whole file or nothing: a temporary neighbour, then a rename. UTF-8, LF; or bytes.
 
     The umask decides who may read it, as for any new file.
     """
-    data = text.encode("utf-8", "backslashreplace")
+    data = text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")
     temporary = path.with_name(f".{path.name[:40]}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
