@@ -85,21 +85,35 @@ def _check_device(device: str) -> None:
 
 
 def _write(result: Result, rules: Thresholds, folder: Path, lang: str, force: bool) -> None:
-    """`<run>.replay.json` and `<run>.replay.html`; files of ours are replaced, others refused."""
+    """`<run>.replay.json`, `.parquet`, `.html`, and a section in the run's own report there.
+
+    Files of ours are replaced, others refused.
+    """
     from loganalyze.errors import OutputError
-    from loganalyze.replay import json_out, page
+    from loganalyze.replay import json_out, page, parquet_out
     from loganalyze.replay.words import say
     from loganalyze.report.output import file_stems, write_atomic
 
     stem = file_stems([result.run])[0]
-    texts = {
+    made: dict[Path, str | bytes] = {
         folder / f"{stem}.replay.json": json_out.render(result),
+        folder / f"{stem}.replay.parquet": parquet_out.render(result),
         folder / f"{stem}.replay.html": page.render(result, rules, lang),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    for path, text in texts.items():
-        if path.exists() and not force and b"loganalyze" not in path.read_bytes()[:2000]:
+    for path in made:
+        if path.exists() and not force and not _ours(path):
             raise OutputError(f"{path}: exists and is no replay of loganalyze",
                               hint="--force replaces it")  # fmt: skip
-        write_atomic(path, text)
-    click.echo(say("replay_written", lang, files=", ".join(map(str, texts))), err=True)
+    report = folder / f"{stem}.html"
+    if report.is_file() and _ours(report):
+        made[report] = page.into_report(report.read_text("utf-8"), result, rules)
+    for path, content in made.items():
+        write_atomic(path, content)
+    click.echo(say("replay_written", lang, files=", ".join(map(str, made))), err=True)
+
+
+def _ours(path: Path) -> bool:
+    """Whether a file says at its head, or a Parquet file at its end, that loganalyze wrote it."""
+    data = path.read_bytes()
+    return b"loganalyze" in data[:2000] or b"loganalyze" in data[-8000:]

@@ -10,6 +10,7 @@ for number, batch in enumerate(loader):
 from __future__ import annotations
 
 import json
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,10 @@ from loganalyze.replay.watch import Watch
 
 _TAIL_BYTES = 20_000
 _MAX_CAPSULES = 3
+_LEAST_EVERY = 32  # steps between two copies of the state
+_SHARE = 0.005  # of the time that such copies may take
+_QUIET = 64  # steps after a capsule in which another fault is the same one
+_ROWS = 32  # of steps.jsonl, written together
 
 
 class Open:
@@ -39,12 +44,16 @@ class Open:
         self.given = given
         self.micro_batches: list[Any] = []
         self.values: dict[str, Callable[[], float]] = {}
-        self.rng = state.capture_rng()
+        self.rng = state.raw_rng()
+        self.bytes = 0
+        self.peak_memory: list[int] = []
         self.lrs = recorder.lrs()
 
     def add(self, batch: Any) -> None:
         """One more micro-batch of this step; it is copied, so that loaders may reuse buffers."""
-        self.micro_batches.append(state.copied(batch))
+        held = state.copied(batch)
+        self.micro_batches.append(held)
+        self.bytes += sum(t.numel() * t.element_size() for t in batches.tensors_of(held))
 
     def log(self, **values: float | Tensor) -> None:
         """loss, grad_norm, loss_scale and whatever else is known; tensors don't block."""
@@ -84,20 +93,22 @@ def _later(value: float | Tensor) -> Callable[[], float]:
 class Recorder:
     """Records steps into a bounded ring, and a capsule on NaN, spike or exception.
 
-    ring: steps kept (at least two snapshots' distance); ring_bytes: of batches; snapshot_every:
-    steps between two copies of the state in memory (on the CPU; two are kept). stop: whether
-    should_stop turns true after a fault; the loop decides what to do about it.
+    ring, ring_bytes: steps and bytes of batches kept. Two copies of the state are held in the CPU's
+    memory, snapshot_every steps apart; without a number as often as takes half a percent of the
+    time, at least every 32 steps and before the ring is half full. stop: whether should_stop turns
+    true after a fault; the loop decides what to do about it.
     """
 
     def __init__(
         self, folder: str | Path, model: nn.Module, optimizer: Optimizer | None = None, *,
         builder: str = "", precision: Precision = "fp32", clip: float | None = None,
-        ring: int = 64, ring_bytes: int = 1 << 30, snapshot_every: int = 32, stop: bool = False,
+        ring: int = 1024, ring_bytes: int = 1 << 30, snapshot_every: int | None = None,
+        stop: bool = False,
         log: str | Path | None = None,
     ) -> None:  # fmt: skip
         self.folder, self.model, self.optimizer = Path(folder), model, optimizer
         self.builder, self.precision, self.clip = builder, precision, clip
-        self.ring, self.ring_bytes = max(ring, 2 * snapshot_every), ring_bytes
+        self.ring, self.ring_bytes = max(ring, 2 * (snapshot_every or 1)), ring_bytes
         self.snapshot_every, self.stop = snapshot_every, stop
         self.should_stop = False
         self.capsules: list[Path] = []
@@ -106,7 +117,8 @@ class Recorder:
         self._snapshots: deque[tuple[int, state.Snapshot]] = deque(maxlen=2)
         self._waiting: deque[Open] = deque()
         self._watch = Watch()
-        self._since = 0
+        self._since = self._since_bytes = self._held_bytes = 0
+        self._rested = 0.0
         self._quiet_until = -1
         self._rows: list[str] = []
 
@@ -120,10 +132,8 @@ class Recorder:
         sample_ids: Sequence[object] = (), seed: int | None = None, offset: int | None = None,
     ) -> Open:  # fmt: skip
         """Opens a step: before its forward pass, after its batch was loaded."""
-        if not self._snapshots or self._since >= self.snapshot_every:
-            taken = state.take(self.model, self.optimizer, "cpu")
-            self._snapshots.append((number, taken))
-            self._since = 0
+        if self._due():
+            self._snapshot(number)
         self._since += 1
         given = {"sample_ids": tuple(map(str, sample_ids)), "seed": seed, "offset": offset}
         opened = Open(self, number, given)
@@ -131,14 +141,33 @@ class Recorder:
             opened.add(item)
         return opened
 
+    def _due(self) -> bool:
+        """Whether the state is to be copied before this step."""
+        if not self._snapshots or 2 * self._since_bytes >= self.ring_bytes:
+            return True
+        if self.snapshot_every is not None:
+            return self._since >= self.snapshot_every
+        rested = self._since >= _LEAST_EVERY and time.perf_counter() >= self._rested
+        return rested or 2 * self._since >= self.ring
+
+    def _snapshot(self, number: int) -> None:
+        begun = time.perf_counter()
+        self._snapshots.append((number, state.take(self.model, self.optimizer, "cpu")))
+        ended = time.perf_counter()
+        self._rested = ended + (ended - begun) / _SHARE
+        self._since = self._since_bytes = 0
+
     def close_step(self, opened: Open, error: BaseException | None) -> None:
         """Ends a step; called by its context."""
         self._steps.append(opened)
+        self._since_bytes += opened.bytes
+        self._held_bytes += opened.bytes
         self._trim()
         if error is not None:
             self._fault("exception", opened, f"{type(error).__name__}: {error}")
             self.flush()
             return
+        opened.peak_memory = state.peak_memory()
         self._waiting.append(opened)
         lag = 1 if state.cuda_in_use() else 0
         while len(self._waiting) > lag:
@@ -173,10 +202,11 @@ class Recorder:
         row = {"step": opened.number, **values, **given}
         if opened.lrs:
             row["lr"] = opened.lrs[0]
-        if state.cuda_in_use():
-            row["peak_memory_bytes"] = torch.cuda.max_memory_allocated()
+        if opened.peak_memory:
+            row["peak_memory_bytes"] = max(opened.peak_memory)
+            row["peak_memory_bytes_by_device"] = opened.peak_memory
         self._rows.append(json.dumps(row) + "\n")  # NaN as trainers write it
-        if len(self._rows) >= self.snapshot_every:
+        if len(self._rows) >= _ROWS:
             self.flush()
 
     def _trim(self) -> None:
@@ -185,17 +215,12 @@ class Recorder:
         while len(self._steps) > 1 and (
             len(self._steps) > self.ring or self._steps[0].number < oldest
         ):
-            self._steps.popleft()
-        while len(self._steps) > 1 and self._held_bytes() > self.ring_bytes:
-            self._steps.popleft()
+            self._drop()
+        while len(self._steps) > 1 and self._held_bytes > self.ring_bytes:
+            self._drop()
 
-    def _held_bytes(self) -> int:
-        return sum(
-            t.numel() * t.element_size()
-            for step in self._steps
-            for batch in step.micro_batches
-            for t in batches.tensors_of(batch)
-        )
+    def _drop(self) -> None:
+        self._held_bytes -= self._steps.popleft().bytes
 
     def _fault(self, reason: str, opened: Open, text: str, *, after: bool = False) -> Path | None:
         self.should_stop = self.should_stop or (self.stop and reason != "asked")
@@ -210,7 +235,7 @@ class Recorder:
         except (OSError, storage.NotPlain) as error:  # a black box never brings its plane down
             warnings.warn(f"loganalyze: no capsule of step {opened.number}: {error}", stacklevel=4)
             return None
-        self._quiet_until = opened.number + self.ring
+        self._quiet_until = opened.number + _QUIET
         self.capsules.append(path)
         return path
 
@@ -229,7 +254,10 @@ class Recorder:
             steps=tuple(_recorded(step) for step in steps), precision=self.precision,
             clip=self.clip, builder=self.builder, history=tuple(self._watch.losses),
             log_tail=_tail(self._log), after=kept, environment=environment.capture(),
-            extra={step.number: {"offset": step.given["offset"]} for step in steps},
+            extra={
+                step.number: {"offset": step.given["offset"], "peak_memory": step.peak_memory}
+                for step in steps
+            },
         )  # fmt: skip
 
 
@@ -238,7 +266,8 @@ def _recorded(opened: Open) -> Recorded:
     scale = values.pop("loss_scale", None)
     return Recorded(
         step=opened.number, micro_batches=tuple(opened.micro_batches),
-        sample_ids=opened.given["sample_ids"], seed=opened.given["seed"], rng=opened.rng,
+        sample_ids=opened.given["sample_ids"], seed=opened.given["seed"],
+        rng=state.pack_state(*opened.rng),
         hashes=tuple(h for item in opened.micro_batches for h in batches.sample_hashes(item)),
         lrs=opened.lrs, loss_scale=scale, values=values,
     )  # fmt: skip

@@ -16,6 +16,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 
+def peak_memory() -> list[int]:
+    """Most bytes allocated so far on each CUDA device; empty where none is in use."""
+    if not cuda_in_use():
+        return []
+    return [torch.cuda.max_memory_allocated(i) for i in range(torch.cuda.device_count())]
+
+
 def has_cuda() -> bool:
     """Whether torch sees a CUDA device."""
     return torch.cuda.is_available()
@@ -28,8 +35,13 @@ def cuda_in_use() -> bool:
 
 def capture_rng() -> dict[str, Any]:
     """States of all generators as plain JSON: torch (CPU, each CUDA device), Python, NumPy."""
+    return pack_state(*raw_rng())
+
+
+def raw_rng() -> tuple[Tensor, Any, Any, Any]:
+    """What pack_state takes, as the generators give it: quick to get, small to keep."""
     numpy = sys.modules.get("numpy")  # a loop that never imported it can't depend on it
-    return pack_state(
+    return (
         torch.get_rng_state(), random.getstate(),
         numpy.random.get_state() if numpy is not None else None,
         torch.cuda.get_rng_state_all() if cuda_in_use() else None,

@@ -41,6 +41,17 @@ def number(value: float | None) -> str:
     return f"{value:.4g}"
 
 
+def size(value: float | None) -> str:
+    """Bytes with a binary unit."""
+    if value is None:
+        return "–"
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.4g} {unit}"
+        value /= 1024
+    return f"{value:.4g} GiB"
+
+
 def exact(value: float | str) -> str:
     """All digits of a float, so that two that differ look different; a hash as it is."""
     return value if isinstance(value, str) else repr(value)

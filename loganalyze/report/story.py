@@ -8,7 +8,7 @@ from pathlib import PurePath
 from loganalyze import config
 from loganalyze.incidents import CONSEQUENCES
 from loganalyze.model import Cause, Evidence, Finding, Incident, Report, Threshold
-from loganalyze.report import amounts, numbers
+from loganalyze.report import amounts, nearby, numbers
 from loganalyze.report.model import (
     RunView,
     best_cause,
@@ -279,10 +279,19 @@ def can_replay(finding: Finding) -> bool:
 
 
 def replay_command(run: RunView, finding: Finding, files: Files) -> str:
-    """The command that replays a finding from its report (or its run, if none was written)."""
+    """The command that replays a finding from its report (or its run, if none was written).
+
+    Where the run left a black box or checkpoints beside its log, they are named.
+    """
     page = files.get(run.id)
     target = str(page.with_suffix(".json")) if page is not None else run.id
-    return f"loganalyze replay {quoted(target)} --finding {quoted(finding.id)} --recipe recipe.py"
+    steps = (finding.step_peak, finding.step_first, finding.step_last)
+    step = next((s for s in steps if s is not None), 0)
+    found = nearby.start([source.path for source in run.diagnosis.run.sources], step)
+    options = [("finding", finding.id), ("recipe", found.recipe),
+               ("checkpoint", found.checkpoint), ("data", found.data)]  # fmt: skip
+    shown = [f"--{name} {quoted(value)}" for name, value in options if value]
+    return " ".join(["loganalyze replay", quoted(target), *shown])
 
 
 def quoted(word: str) -> str:

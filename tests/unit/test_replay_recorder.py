@@ -173,8 +173,45 @@ def test_the_ring_is_bounded(tmp_path: Path) -> None:
     for number in range(30):
         with recorder.step(number, torch.zeros(100)) as record:
             record.log(loss=1.0)
-    assert len(recorder._steps) <= 8
-    assert recorder._held_bytes() <= 3000
+        assert len(recorder._steps) <= 8
+        assert sum(step.bytes for step in recorder._steps) <= 3000
+    held = capsule.read(recorder.capture() or tmp_path)
+    assert held.step == 29
+    assert len(held.steps) >= 3
+
+
+def test_copies_of_the_state_take_little_of_the_time(tmp_path: Path) -> None:
+    """Without a number they come as seldom as their cost asks, but before the ring is half full."""
+    made = lab.build()
+    recorder = Recorder(tmp_path, made.model, made.optimizer, ring=200)
+    starts = set()
+    for number in range(240):
+        with recorder.step(number, torch.zeros(4)) as record:
+            record.log(loss=1.0)
+        recorder._rested = math.inf  # a copy that would have been very slow
+        starts.add(recorder._snapshots[-1][0])
+    assert sorted(starts) == [0, 100, 200]
+    recorder._rested = 0.0
+    for number in range(240, 300):
+        with recorder.step(number, torch.zeros(4)) as record:
+            record.log(loss=1.0)
+        recorder._rested = 0.0
+        starts.add(recorder._snapshots[-1][0])
+    assert sorted(starts) == [0, 100, 200, 240, 272]
+
+
+def test_peak_memory_is_of_each_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log carries the most bytes of every device, and the largest of them."""
+    monkeypatch.setattr(state, "peak_memory", lambda: [5, 7])
+    made = lab.build()
+    recorder = Recorder(tmp_path, made.model, None)
+    with recorder.step(1, torch.zeros(4)) as record:
+        record.log(loss=1.0)
+    recorder.flush()
+    row = json.loads((tmp_path / "steps.jsonl").read_text("utf-8"))
+    assert (row["peak_memory_bytes"], row["peak_memory_bytes_by_device"]) == (7, [5, 7])
 
 
 def test_what_the_recorder_takes_for_a_fault() -> None:
