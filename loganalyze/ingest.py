@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import polars as pl
 from loganalyze_parsers import head_of, parser_for
 from loganalyze_parsers.api import Parser
 from loganalyze_parsers.blocks import BLOCK_BYTES
@@ -25,6 +27,11 @@ from loganalyze.same_run import joined
 from loganalyze.spill import Spiller
 from loganalyze.store import read_run
 
+#: What reading damaged content can raise in spite of every check; it ends that input alone.
+_DAMAGE = (
+    ValueError, ArithmeticError, LookupError, RecursionError, struct.error,
+    pl.exceptions.PolarsError,
+)  # fmt: skip
 Progress = Callable[[int, str], None]
 Parse = Callable[[Path, int], Iterator[Batch]]
 
@@ -214,7 +221,7 @@ def _parse(
             progress(BLOCK_BYTES, path.name)
     except OSError as error:  # what came before stays, with the input that it cites
         by_run.setdefault("", Parts()).problems.append(_unreadable(path, error))
-    except (ValueError, OverflowError, RecursionError) as error:
+    except _DAMAGE as error:
         message = f"{path}: damaged content stopped the reader ({error}); what came before is used"
         by_run.setdefault("", Parts()).problems.append(
             Problem(rule="reader_stopped", message=message)

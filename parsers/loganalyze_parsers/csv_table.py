@@ -11,6 +11,7 @@ import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -229,8 +230,11 @@ def _slow(block: Block, header: Header) -> Cells:
     )
 
 
-def numbers(cells: pl.Series) -> pl.Series:
-    """Float64 of a column of text; null where a cell is empty or no number.
+Text = TypeVar("Text", pl.Series, pl.Expr)
+
+
+def numbers(cells: Text) -> Text:
+    """Float64 of a column of text (or its expression); null where a cell is empty or no number.
 
     >>> numbers(pl.Series(["1e-3", " 2 ", "", "NaN", "-Infinity", "true"])).to_list()
     [0.001, 2.0, None, nan, -inf, None]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
-from loganalyze.model import Reading
+from loganalyze.model import Problem, Reading
 
 KEY_SCHEMA: Mapping[str, pl.DataType] = {
     "step": pl.Int64(),
@@ -21,6 +25,8 @@ KEY_SCHEMA: Mapping[str, pl.DataType] = {
 
 #: Steps and places beyond this are none: a double, as trackers use, holds no larger integer.
 _MOST_STEP, _MOST_RANK = 2**53, 2**31 - 1
+#: Columns with so many cells for one number are filled number by number.
+_SPARSE = 8
 
 
 def within(value: int | None, most: int) -> int | None:
@@ -32,14 +38,76 @@ def within(value: int | None, most: int) -> int | None:
     return value if value is not None and abs(value) <= most else None
 
 
+class Names:
+    """Which names of numbers an input may bring, so that rows times columns stay bounded.
+
+    Once the columns would exceed `least`, and rows times columns `cells`, no further name is
+    taken; those of canonical metrics always are.
+    """
+
+    def __init__(self, cells: int = 10_000_000, least: int = 512) -> None:
+        """No name yet. Real text logs have at most some hundreds of them."""
+        self._cells, self._least = cells, least
+        self._taken: set[str] = set()
+        self._rows = 0
+        self.left_out: dict[str, None] = {}
+
+    def admitted(self, readings: Sequence[Reading]) -> Sequence[Reading]:
+        """The readings without the numbers whose names are one too many."""
+        self._rows += len(readings)
+        most = max(self._least, self._cells // max(self._rows, 1))
+        for reading in readings:
+            for name in reading.values:
+                if name in self._taken or not name.startswith("raw/"):
+                    continue
+                if len(self._taken) < most:
+                    self._taken.add(name)
+                elif len(self.left_out) < self._least:
+                    self.left_out[name] = None
+        if not self.left_out:
+            return readings
+        return [replace(r, values=self._own(r.values)) for r in readings]
+
+    def _own(self, values: Mapping[str, float]) -> dict[str, float]:
+        return {
+            name: value
+            for name, value in values.items()
+            if name in self._taken or not name.startswith("raw/")
+        }
+
+    def problems(self, where: str) -> tuple[Problem, ...]:
+        """What is told of names that were left out; nothing if none was."""
+        if not self.left_out:
+            return ()
+        message = (
+            f"{where}: numbers under more than {len(self._taken)} different names; those that "
+            f"came later are left out, the first is {next(iter(self.left_out))[4:80]!r}"
+        )
+        return (Problem(rule="limit_reached", message=message),)
+
+
+def sparse_column(rows: npt.ArrayLike, values: npt.ArrayLike, count: int) -> pl.Series:
+    """A Float64 column of `count` cells: values at the given rows (the last wins), else null."""
+    full = np.zeros(count, dtype=np.float64)
+    absent = np.ones(count, dtype=np.bool_)
+    at = np.asarray(rows, dtype=np.int64)
+    full[at] = np.asarray(values, dtype=np.float64)
+    absent[at] = False
+    return masked_column(full, absent)
+
+
+def masked_column(values: npt.NDArray[np.float64], absent: npt.NDArray[np.bool_]) -> pl.Series:
+    """A Float64 column that is null where `absent` is true."""
+    made = pl.from_arrow(pa.array(values, mask=absent, from_pandas=False))
+    assert isinstance(made, pl.Series)
+    return made
+
+
 def readings_frame(readings: Sequence[Reading]) -> pl.DataFrame | None:
     """One row per reading: the key columns, then a Float64 column per metric that occurs."""
     if not readings:
         return None
-    names: dict[str, None] = {}
-    for reading in readings:
-        names.update(dict.fromkeys(reading.values))
-    columns: dict[str, list[object]] = {
+    columns: dict[str, list[object] | pl.Series] = {
         "step": [within(r.step, _MOST_STEP) for r in readings],
         "rank": [within(r.rank, _MOST_RANK) for r in readings],
         "wall_s": [r.wall_s for r in readings],
@@ -48,7 +116,23 @@ def readings_frame(readings: Sequence[Reading]) -> pl.DataFrame | None:
         "offset": [r.ref.offset for r in readings],
         "length": [r.ref.length for r in readings],
     }
-    for name in names:
-        columns[name] = [r.values.get(name) for r in readings]
+    names = dict.fromkeys(name for reading in readings for name in reading.values)
+    held = sum(len(reading.values) for reading in readings)
+    if len(names) * len(readings) > _SPARSE * held:
+        columns.update(_scattered(readings, names))
+    else:
+        for name in names:
+            columns[name] = [r.values.get(name) for r in readings]
     schema = {**KEY_SCHEMA, **{name: pl.Float64() for name in names}}
     return pl.DataFrame(columns, schema=schema)
+
+
+def _scattered(readings: Sequence[Reading], names: Mapping[str, None]) -> dict[str, pl.Series]:
+    """Columns of which most cells are empty: the time is that of the numbers, not of the cells."""
+    found: dict[str, tuple[list[int], list[float]]] = {name: ([], []) for name in names}
+    for row, reading in enumerate(readings):
+        for name, value in reading.values.items():
+            rows, values = found[name]
+            rows.append(row)
+            values.append(value)
+    return {name: sparse_column(*pair, len(readings)) for name, pair in found.items()}

@@ -6,8 +6,9 @@ from array import array
 
 import numpy as np
 
+from loganalyze.model import Problem
 from loganalyze_parsers.history import Table
-from loganalyze_parsers.tracker_frames import scattered
+from loganalyze_parsers.tracker_frames import scattered_columns
 
 
 class Grown:
@@ -41,12 +42,14 @@ class Grown:
 
     def table(self, *, lines: int, unknown: int = 0, blank: int = 0) -> Table:
         """The rows as columns."""
-        count = len(self._line)
+        found = {
+            name: (np.asarray(rows), np.asarray(values))
+            for name, (rows, values) in self._columns.items()
+        }
+        problems: list[Problem] = []
         return Table(
-            columns={
-                name: scattered(np.asarray(rows), np.asarray(values), count)
-                for name, (rows, values) in self._columns.items()
-            },
+            columns=scattered_columns(found, len(self._line), problems, "the history"),
+            problems=problems,
             line=np.asarray(self._line, dtype=np.int64),
             offset=np.asarray(self._offset, dtype=np.int64),
             length=np.asarray(self._length, dtype=np.int64),

@@ -101,7 +101,7 @@ def read_table(path: Path) -> tuple[Header | None, Table]:
 
 def _slim(cells: Cells) -> Cells:
     """Cells as numbers; columns without any are dropped at the end."""
-    frame = cells.frame.select(numbers(cells.frame[name]) for name in cells.frame.columns)
+    frame = cells.frame.select(numbers(pl.all()))
     return Cells(
         frame=frame, line=cells.line, offset=cells.offset, length=cells.length, lines=cells.lines,
         headers=cells.headers, unknown=cells.unknown, torn=cells.torn,

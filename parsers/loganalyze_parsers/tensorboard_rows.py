@@ -92,6 +92,8 @@ class Columns:
         if not parts:
             return None, ()
         found = pl.concat(parts, how="vertical_relaxed")
+        if found.is_empty():  # twins and damage only
+            return None, ()
         if self._odd:
             found = found.sort("line", maintain_order=True)
         rows = joined_rows(found, self.tags, equal_is_same=True)

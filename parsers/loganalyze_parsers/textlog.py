@@ -21,7 +21,7 @@ import polars as pl
 from loganalyze.model import Account, Batch, Event, LineRef, Problem, Reading
 from loganalyze_parsers.api import Dialect, Line, Reader, Taken
 from loganalyze_parsers.blocks import Block, open_bytes, read_blocks
-from loganalyze_parsers.frames import readings_frame
+from loganalyze_parsers.frames import Names, readings_frame
 from loganalyze_parsers.markers import MarkerIndex
 from loganalyze_parsers.prefixes import clean, peel, ranks_per_node
 from loganalyze_parsers.unpack import broken
@@ -90,6 +90,7 @@ class TextLog:
         self._source = source
         self._made: Counter[str] = Counter()
         self._ranks_per_node = 0
+        self.names = Names()
         self._open = 0  # bits of the readers that wait for more
 
     def batches(self, blocks: Iterator[Block]) -> Iterator[Batch]:
@@ -248,7 +249,7 @@ class TextLog:
         readings: list[Reading] = [r for t in taken for r in t.readings]
         events: tuple[Event, ...] = tuple(e for t in taken for e in t.events)
         problems: tuple[Problem, ...] = tuple(p for t in taken for p in t.problems)
-        frame = readings_frame(readings)
+        frame = readings_frame(self.names.admitted(readings))
         frames = [*bulk, *([] if frame is None else [frame])]
         merged = pl.concat(frames, how="diagonal").sort("offset") if len(frames) > 1 else None
         framework = self._made.most_common(1)[0][0] if self._made else ""
@@ -308,6 +309,7 @@ def parse_part(log: TextLog, path: Path, source: int) -> Iterator[Batch]:
     log.turn_to(source)
     blocks, told = _guarded_blocks(path)
     yield from log.batches(blocks)
+    told.extend(log.names.problems(str(path)))
     if told:
         yield Batch(readings=None, problems=tuple(told))
 

@@ -14,13 +14,15 @@ import numpy.typing as npt
 import polars as pl
 
 from loganalyze.model import LineRef, Problem
-from loganalyze_parsers.frames import KEY_SCHEMA
-from loganalyze_parsers.tracker_names import assign
+from loganalyze_parsers.frames import KEY_SCHEMA, masked_column, sparse_column
+from loganalyze_parsers.tracker_names import assign, known
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
+#: Cells of one table, 8 bytes each; so many columns may always be.
+MOST_CELLS, LEAST_COLUMNS = 100_000_000, 2048
 #: A share above this was written in per cent (nanoGPT logs 100 times its mfu).
 _MOST_MFU = 1.5
 
@@ -44,22 +46,37 @@ class Rows:
 
 def column(values: Sequence[float | None] | FloatArray, have: BoolArray | None = None) -> pl.Series:
     """A Float64 column; null where `have` is false (or the value is None)."""
-    made = pl.Series(values, dtype=pl.Float64, strict=False)
     if have is not None:
-        made = pl.select(pl.when(pl.Series(have)).then(made)).to_series()
-    return made
+        return masked_column(np.asarray(values, dtype=np.float64), ~have)
+    return pl.Series(values, dtype=pl.Float64, strict=False)
 
 
 def scattered(
     rows: Sequence[int] | IntArray, values: Sequence[float] | FloatArray, count: int
 ) -> pl.Series:
     """A column of `count` cells with values at the given rows (the last one wins), else null."""
-    full = np.zeros(count, dtype=np.float64)
-    have = np.zeros(count, dtype=np.bool_)
-    at = np.asarray(rows, dtype=np.int64)
-    full[at] = np.asarray(values, dtype=np.float64)
-    have[at] = True
-    return column(full, have)
+    return sparse_column(rows, values, count)
+
+
+def scattered_columns(
+    found: Mapping[str, tuple[Sequence[int] | IntArray, Sequence[float] | FloatArray]],
+    count: int,
+    problems: list[Problem],
+    where: str,
+) -> dict[str, pl.Series]:
+    """A column of `count` cells for every tag's rows and values.
+
+    Rows times columns stay bounded: of too many tags the known and the fullest are kept, which is
+    told in `problems`.
+    """
+    most = max(LEAST_COLUMNS, MOST_CELLS // max(count, 1))
+    kept = set(found)
+    if len(found) > most:
+        ordered = sorted(found, key=lambda tag: (known(tag) is None, -len(found[tag][0])))
+        kept = set(ordered[:most])
+        message = f"{where}: {len(found)} columns of {count} rows; the fullest {most} are read"
+        problems.append(Problem(rule="limit_reached", message=message))
+    return {tag: scattered(*pair, count) for tag, pair in found.items() if tag in kept}
 
 
 def readings_of(
@@ -81,12 +98,16 @@ def readings_of(
             "line": rows.line,
             "offset": rows.offset,
             "length": rows.length,
-            **{names[tag][0]: values * names[tag][1] for tag, values in used.items()},
+            **{names[tag][0]: _scaled(values, names[tag][1]) for tag, values in used.items()},
         }
     ).with_columns(pl.col(name).cast(kind) for name, kind in KEY_SCHEMA.items())
     metrics = frame.columns[len(KEY_SCHEMA) :]
     frame = frame.filter(pl.any_horizontal(pl.col(metrics).is_not_null()))
     return _revealed(_as_share(frame), path)
+
+
+def _scaled(values: pl.Series, factor: float) -> pl.Series:
+    return values if factor == 1.0 else values * factor
 
 
 def _as_share(frame: pl.DataFrame) -> pl.DataFrame:

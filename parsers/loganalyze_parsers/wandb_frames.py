@@ -10,7 +10,7 @@ import polars as pl
 
 from loganalyze.model import Problem
 from loganalyze_parsers.frames import KEY_SCHEMA
-from loganalyze_parsers.tracker_frames import Rows, readings_of, scattered
+from loganalyze_parsers.tracker_frames import Rows, readings_of, scattered_columns
 from loganalyze_parsers.tracker_names import CLOCK_TAGS
 from loganalyze_parsers.tracker_steps import COUNTER, pick_steps
 from loganalyze_parsers.wandb_history import History
@@ -25,9 +25,8 @@ def history_frame(
     axes: columns that define_metric() names as x axis, with how often.
     """
     count = len(history)
-    columns = {
-        name: scattered(rows, values, count) for name, (rows, values) in history.columns().items()
-    }
+    told: list[Problem] = []
+    columns = scattered_columns(history.columns(), count, told, path)
     axis, steps = pick_steps(columns, [name for name, _ in axes.most_common()])
     wall = columns.get("_timestamp", pl.Series([None] * count, dtype=pl.Float64))
     hidden = {COUNTER, axis, *CLOCK_TAGS}
@@ -40,7 +39,7 @@ def history_frame(
         columns={name: values for name, values in columns.items() if name not in hidden},
     )
     frame, problems = readings_of(rows, source, path)
-    return frame, axis, problems
+    return frame, axis, (*told, *problems)
 
 
 def system_frame(

@@ -231,6 +231,15 @@ def test_no_damage_can_raise(tmp_path_factory: pytest.TempPathFactory, data: st.
     assert batch.account.lines >= 1
 
 
+@pytest.mark.parametrize("at", [40, 141, 145])
+def test_damage_that_leaves_no_scalar(at: int, tmp_path: Path) -> None:
+    """A file of which damage leaves no scalar at all is accounted for, not a crash."""
+    file = bytearray(events_file([*megatron(9), event(1.0, 3, tensor("x", 1.0, content=True))]))
+    file[at:at] = b"\x00"
+    del file[40]
+    assert read(tmp_path, bytes(file)).account.lines >= 1
+
+
 def test_sixteen_bit_tensors_and_integers() -> None:
     """Scalars of other types: half, bfloat16, int64, packed or as content."""
     half = field(1, 19) + field(4, struct.pack("<e", 1.5))
