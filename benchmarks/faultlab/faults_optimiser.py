@@ -154,7 +154,7 @@ class FlipWeight(Injection):
 
 
 class FlipActivation(Injection):
-    """A lane of a matrix unit gives wrong exponents for a third of one step's sequences."""
+    """A lane of a matrix unit gives wrong exponents in one step."""
 
     def before(self, trainer: Trainer, step: int) -> None:
         """Only that step's forward pass."""
@@ -166,7 +166,7 @@ class FlipActivation(Injection):
     def _spoil(self, x: Tensor, trainer: Trainer) -> Tensor:
         spoilt = x.clone()
         with torch.no_grad():
-            spoilt[: len(x) // 3, :, trainer.recipe.seed % x.shape[-1]].mul_(2.0**16)
+            spoilt[..., trainer.recipe.seed % x.shape[-1]].mul_(2.0**16)
         return spoilt
 
 

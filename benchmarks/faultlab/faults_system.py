@@ -203,9 +203,9 @@ class Collapse(Injection):
     """The balancing loss counts with the wrong sign: the router learns to use one expert only."""
 
     def before(self, trainer: Trainer, step: int) -> None:
-        """A wrong sign, and ten times the weight."""
+        """A wrong sign, and a weight a hundred times as large."""
         if step == self.onset:
-            trainer.balance_weight *= -10
+            trainer.balance_weight *= -100
 
 
 class Pauses(Injection):
@@ -235,7 +235,7 @@ _RANKS = {"replicas": 4, "ranks": 4, "batch": 4}
 
 FAULTS = (
     Fault(name="retained_graph", family="memory", make=KeptGraph, at=0.2, trainers=_TIMED[:3],
-          kinds=("memory_leak", "memory_near_limit", "oom"), metrics=("mem_allocated_bytes",),
+          kinds=("memory_leak", "memory_near_limit", "oom"), metrics=("mem_allocated_bytes", "mem_active_bytes"),
           causes=("C.MEM.GRAPH_RETAINED",)),
     Fault(name="growing_list", family="memory", make=GrowingList, at=0.2,
           trainers=("deepspeed", "wandb"), kinds=("host_memory_leak",),

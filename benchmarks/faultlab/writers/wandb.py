@@ -19,7 +19,7 @@ class WandbWriter(Writer):
 
     logs = (
         "loss", "val_loss", "lr", "grad_norm", "params_norm", "step_time_s", "data_time_s",
-        "tokens_per_s", "mem_allocated_bytes", "mem_reserved_bytes", "host_rss_bytes", "host_mem_used_bytes", "kl",
+        "tokens_per_s", "mem_active_bytes", "mem_peak_reserved_bytes", "host_rss_bytes", "host_mem_used_bytes", "kl",
         "entropy", "reward", "response_length", "config",
     )  # fmt: skip
 
@@ -50,8 +50,8 @@ class WandbWriter(Writer):
             "train/learning_rate": last.lr, "train/params_norm": last.params_norm,
             "train/step_time": last.seconds, "train/data_time": last.phases.get("data", 0.0),
             "train/tokens_per_sec": last.tokens / max(1e-9, last.seconds),
-            "memory/allocated_gb": last.allocated / _GIB,
-            "memory/reserved_gb": last.reserved / _GIB,
+            "memory/max_active(GiB)": last.allocated / _GIB,
+            "memory/max_reserved(GiB)": last.reserved / _GIB,
             "train/global_step": last.number,
             **{f"train/{name}": value for name, value in last.extra.items()},
         }  # fmt: skip
