@@ -8,7 +8,8 @@ detected if a warning or worse of such a kind reaches into the time from its ons
 error is that finding's first step minus the label's. Its cause is judged in the incident that
 holds this finding: `first` and `in three` count the open causes in the report's order. Runs whose
 log can't carry the evidence are counted apart. Confidence is calibrated over the first causes of
-all incidents of severity warning or worse, those of healthy runs, where none is right, included.
+all incidents of severity warning or worse, those of healthy runs, where none is right, included;
+a first process that a failing node ended is an incident of its own, whose cause is known as well.
 Seeds below 5000 are for tuning; the published figures are of seeds from 5000 on.
 """
 
@@ -54,6 +55,7 @@ class Judged:
     false_findings: tuple[str, ...] = ()  # of a healthy run
     confidences: list[tuple[float, bool]] = field(default_factory=list)
     failed: str = ""
+    why_not: str = ""  # what the log lacks, where the fault is not visible in it
 
 
 def judge_run(folder: Path) -> Judged:
@@ -61,7 +63,7 @@ def judge_run(folder: Path) -> Judged:
     label = json.loads((folder / "label.json").read_text(encoding="utf-8"))
     judged = Judged(
         name=folder.name, fault=label["fault"], trainer=label["recipe"]["trainer"],
-        healthy=label["healthy"], visible=label["visible"],
+        healthy=label["healthy"], visible=label["visible"], why_not=label.get("why_not", ""),
     )  # fmt: skip
     try:
         report = report_on([str(folder / "log")], Judging())
@@ -127,7 +129,7 @@ def _calibrate(judged: Judged, label: dict[str, Any], diagnosis: Diagnosis) -> N
         if severity_rank(incident.severity) < WARNING:
             continue
         for cause in _open(incident)[:1]:
-            right = cause.id in label["causes"] and not judged.healthy
+            right = cause.id in (*label["causes"], *label.get("also", ()))
             judged.confidences.append((cause.confidence, right))
 
 
@@ -179,6 +181,9 @@ def summary(runs: list[Judged]) -> str:
               f"of {len(healthy)}"]  # fmt: skip
     said = Counter((run.fault, what) for run in accused for what in run.false_findings)
     lines += [f"  {fault}: {what} x{count}" for (fault, what), count in said.most_common()]
+    apart = Counter((run.fault, run.why_not) for run in runs if not run.visible)
+    lines += ["", f"runs whose log can't show the fault: {sum(apart.values())}"]
+    lines += [f"  {fault}: {why} x{count}" for (fault, why), count in sorted(apart.items())]
     failed = [run for run in runs if run.failed]
     lines += [f"not readable: {run.name}: {run.failed}" for run in failed]
     return "\n".join(lines)

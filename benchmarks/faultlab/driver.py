@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import json
+import resource
 import time
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.faultlab import blackbox
 from benchmarks.faultlab.clock import Clock
 from benchmarks.faultlab.endings import ending
 from benchmarks.faultlab.fault import Fault
 from benchmarks.faultlab.faults_system import text_of
 from benchmarks.faultlab.injection import Ended, Injection
+from benchmarks.faultlab.ranks import processes
 from benchmarks.faultlab.recipe import Recipe
 from benchmarks.faultlab.rl import PolicyTrainer
 from benchmarks.faultlab.training import Trainer
-from benchmarks.faultlab.writers import writer_for
+from benchmarks.faultlab.writers import real, writer_for
 from benchmarks.faultlab.writers.base import SAVE_S, Writer
 
+#: Causes that are true of how a first process died, beside the fault.
+_DEATHS = {
+    "node": ("C.HW.NODE", "C.LIFE.FAILURE"),
+    "time_limit": ("C.LIFE.PLANNED",),
+}
 #: What torch itself raises when a fault breaks a step.
 _RAISED = (IndexError, RuntimeError, ValueError)
 
@@ -29,39 +38,55 @@ def run(fault: Fault, seed: int, trainer: str, out: Path) -> Path:
     folder = out / f"{fault.name}-{trainer}-{seed}"
     log = folder / "log"
     log.mkdir(parents=True, exist_ok=True)
-    began = time.perf_counter()
-    onset = fault.onset(recipe.total, seed)
-    if fault.restart:
-        onset = _saved_before(recipe, fault) + 1
+    began, worked = time.perf_counter(), _processor_time()
+    onset = fault.onset(recipe)
     clock = Clock(seed, recipe.measured)
-    loop = PolicyTrainer if fault.loop == "rl" else Trainer
-    running = loop(recipe, fault.make(onset), clock)
     writer = writer_for(recipe, clock)
-    last, how = _whole(running, writer, fault)
-    writer.write(log)
+    others = processes(fault.name, recipe, onset) if recipe.replicas > 1 else nullcontext()
+    with others as exchange:
+        loop = PolicyTrainer if fault.loop == "rl" else Trainer
+        running = loop(recipe, fault.make(onset), clock, exchange)
+        last, how = _trained(running, writer, fault, folder)
     label = _label(fault, recipe, onset, last, how, writer)
     label["lab_seconds"] = round(time.perf_counter() - began, 2)
+    label["cpu_seconds"] = round(_processor_time() - worked, 2)
     (folder / "label.json").write_text(json.dumps(label, indent=1), encoding="utf-8")
     return folder
 
 
-def _saved_before(recipe: Recipe, fault: Fault) -> int:
-    """The checkpoint that a resumed run starts from."""
-    return int(recipe.total * fault.restart) // recipe.save * recipe.save
+def _processor_time() -> float:
+    """Seconds of this process and of its children that have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
-def _whole(trainer: Trainer, writer: Writer, fault: Fault) -> tuple[int, str]:
+def _trained(trainer: Trainer, writer: Writer, fault: Fault, folder: Path) -> tuple[int, str]:
+    """Run and log: by the real `transformers` Trainer, or by the lab's loop and a writer."""
+    if trainer.recipe.trainer == "hf" and real("transformers"):
+        from benchmarks.faultlab import hf_loop
+
+        return hf_loop.whole(trainer, fault, folder)
+    if fault.recorded:
+        trainer.recorder = blackbox.record(trainer, folder)
+    last, how = _whole(trainer, writer, fault, folder)
+    if trainer.recorder is not None:
+        trainer.recorder.flush()
+    writer.write(folder / "log")
+    return last, how
+
+
+def _whole(trainer: Trainer, writer: Writer, fault: Fault, folder: Path) -> tuple[int, str]:
     """All processes of the run: the last step and how it ended."""
     recipe, first = trainer.recipe, 1
     writer.launch()
     if fault.restart:
-        saved = _saved_before(recipe, fault)
+        saved = fault.saved(recipe)
         injection, trainer.injection = trainer.injection, Injection(1)
-        if fault.name == "resume_replays_data":
+        if fault.from_start:
             injection.built(trainer)
-        _stretch(trainer, writer, 1, saved)
+        _stretch(trainer, writer, 1, saved, folder)
         state = trainer.state()
-        _stretch(trainer, writer, saved + 1, min(saved + 27, recipe.total - 1))
+        _stretch(trainer, writer, saved + 1, min(saved + 27, recipe.total - 1), folder)
         writer.raw(ending(fault.restart_kind, "", trainer.clock))
         trainer.clock.skip(640)
         trainer.injection = injection
@@ -69,19 +94,23 @@ def _whole(trainer: Trainer, writer: Writer, fault: Fault) -> tuple[int, str]:
         trainer.load(state)
         writer.launch(loaded=saved)
         first = saved + 1
-    last, how = _stretch(trainer, writer, first, recipe.total)
+    last, how = _stretch(trainer, writer, first, recipe.total, folder)
     if how == "finished":
         writer.finished()
     return last, how
 
 
-def _stretch(trainer: Trainer, writer: Writer, first: int, last: int) -> tuple[int, str]:
+def _stretch(
+    trainer: Trainer, writer: Writer, first: int, last: int, folder: Path
+) -> tuple[int, str]:
     """Steps first to last with evaluations and saves; stops where something ends the run."""
     step = first - 1
     try:
         for step in range(first, last + 1):
             writer.step(trainer.step(step))
             _between(trainer, writer, step)
+            if trainer.recorder is not None and step % trainer.recipe.save == 0:
+                blackbox.checkpoint(trainer, folder, step)
     except Ended as ended:
         writer.raw(ending(ended.kind, ended.text, trainer.clock))
         return step, ended.kind
@@ -104,13 +133,14 @@ def _label(
 ) -> dict[str, Any]:
     """What is known of the run: see README.md beside this module."""
     logged = [name for name in fault.metrics if name in writer.logs or name.startswith("aux_loss")]
+    visible = not fault.metrics or bool(logged)
     return {
         "schema": "faultlab/1", "fault": fault.name, "family": fault.family,
         "healthy": fault.healthy, "causes": list(fault.causes), "kinds": list(fault.kinds),
+        "also": list(_DEATHS[fault.restart_kind]) if fault.restart else [],
         "onset": None if fault.healthy else onset, "last_step": last, "ended": how,
         "metrics": list(fault.metrics), "logged": logged,
-        # Only with all of its metrics in the log can anybody see the fault; "any" is for the
-        # two names of host memory.
-        "visible": not fault.metrics or bool(logged),
+        "visible": visible,
+        "why_not": "" if visible else f"{recipe.trainer} logs no {' or '.join(fault.metrics)}",
         "interval": recipe.interval, "recipe": asdict(recipe),
     }  # fmt: skip

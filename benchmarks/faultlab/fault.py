@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.faultlab.injection import Injection
-from benchmarks.faultlab.recipe import TRAINERS
+from benchmarks.faultlab.recipe import TRAINERS, Recipe
 
 Make = Callable[[int], Injection]
 
@@ -32,11 +32,21 @@ class Fault:
     trainers: tuple[str, ...] = TRAINERS
     restart: float = 0.0  # share of the run at which the process dies and a new one resumes
     restart_kind: str = "node"
+    from_start: bool = False  # whether the fault's setting holds in the first process as well
+    on_save: bool = False  # whether it begins with a save
+    recorded: bool = False  # whether runs of it leave a capsule and a checkpoint
     loop: str = "pretrain"  # pretrain | rl
     healthy: bool = False
 
-    def onset(self, total: int, seed: int) -> int:
+    def onset(self, recipe: Recipe) -> int:
         """First step that differs; a little different for each seed."""
+        if self.restart:
+            return self.saved(recipe) + 1
         if self.at == 0:
             return 1
-        return max(2, int(total * self.at) + seed * 37 % 41 - 20)
+        step = max(2, int(recipe.total * self.at) + recipe.seed * 37 % 41 - 20)
+        return -(-step // recipe.save) * recipe.save if self.on_save else step
+
+    def saved(self, recipe: Recipe) -> int:
+        """Step of the checkpoint that the second process starts from; 0 without a second one."""
+        return int(recipe.total * self.restart) // recipe.save * recipe.save

@@ -154,7 +154,7 @@ class FlipWeight(Injection):
 
 
 class FlipActivation(Injection):
-    """An exponent bit flips in one activation of one step."""
+    """A lane of a matrix unit gives wrong exponents in one step."""
 
     def before(self, trainer: Trainer, step: int) -> None:
         """Only that step's forward pass."""
@@ -166,7 +166,7 @@ class FlipActivation(Injection):
     def _spoil(self, x: Tensor, trainer: Trainer) -> Tensor:
         spoilt = x.clone()
         with torch.no_grad():
-            spoilt[:, trainer.recipe.seed % 7, :].mul_(3e4)
+            spoilt[..., trainer.recipe.seed % x.shape[-1]].mul_(2.0**16)
         return spoilt
 
 
@@ -198,16 +198,16 @@ class SavedRestarts(Injection):
 
 _LR_HIGH = ("C.LR.TOO_HIGH", "C.LR.TOO_HIGH_LATE", "C.RECIPE.UNSTABLE")
 _SDC = ("C.HW.SDC", "C.SPIKE.TRANSIENT", "C.STATE.NAN_WEIGHTS", "C.STATE.NAN_FORWARD")
-_WITH_NORM = ("megatron", "hf", "wandb", "plain")
+_WITH_NORM = ("megatron", "hf", "wandb", "plain", "tensorboard")
 _FP16 = {"precision": "fp16", "loss_scale": 2.0**12}
 _SCALED = ("megatron", "deepspeed")
 
 FAULTS = (
-    Fault(name="lr_too_high", family="rate", recipe={"peak_lr": 0.15}, at=0.0, kinds=_UNSTABLE,
-          causes=_LR_HIGH, metrics=("loss", "lr")),
+    Fault(name="lr_too_high", family="rate", recipe={"peak_lr": 1.0, "clip": 0.0}, at=0.0,
+          kinds=(*_UNSTABLE, "config_audit"), causes=_LR_HIGH, metrics=("loss", "lr")),
     Fault(name="lr_jump", family="rate", make=RateJump, kinds=(*_UNSTABLE, "lr_schedule"),
           causes=(*_LR_HIGH, "C.LR.SCHEDULE"), metrics=("loss", "lr")),
-    Fault(name="lr_no_warmup", family="rate", recipe={"warmup": 0, "peak_lr": 0.05}, at=0.0,
+    Fault(name="lr_no_warmup", family="rate", recipe={"warmup": 0, "peak_lr": 0.03, "clip": 0.0}, at=0.0,
           kinds=(*_UNSTABLE, "lr_schedule", "config_audit"), causes=(*_LR_HIGH, "C.LR.SCHEDULE"),
           metrics=("loss", "lr")),
     Fault(name="lr_too_low", family="rate", recipe={"peak_lr": 2e-6}, at=0.0,
@@ -220,14 +220,14 @@ FAULTS = (
           metrics=("loss", "lr")),
     Fault(name="betas_eps", family="rate", recipe={"betas": (0.5, 0.999999), "eps": 0.3}, at=0.0,
           kinds=("loss_plateau", "no_learning", "config_audit"),
-          causes=("C.CONFIG.UNUSUAL", "C.RECIPE.UNSTABLE", "C.LR.TOO_LOW")),
+          causes=("C.CONFIG.UNUSUAL", "C.RECIPE.UNSTABLE", "C.LR.TOO_LOW"), metrics=("config",)),
     Fault(name="lr_reset_on_resume", family="resume", make=RateReset, restart=0.6,
           kinds=(*_RESUMED, "lr_schedule"), causes=("C.RESUME.LR_RESET",),
           metrics=("loss", "lr")),
     Fault(name="resume_without_optimizer", family="resume", make=NoOptimizer, restart=0.6,
           recipe={"decay": "constant", "betas": (0.9, 0.999), "peak_lr": 8e-3}, kinds=_RESUMED,
           causes=("C.RESUME.OPT_STATE",)),
-    Fault(name="resume_replays_data", family="resume", make=Replayed, restart=0.6,
+    Fault(name="resume_replays_data", family="resume", make=Replayed, restart=0.6, from_start=True,
           recipe={"sentences": 900, "weight_decay": 0.0}, kinds=(*_RESUMED, "loss_too_low"),
           causes=("C.RESUME.DATA_REPLAY", "C.DATA.EPOCH_MEMORISE")),
     Fault(name="resume_wrong_order", family="resume", make=OtherOrder, restart=0.6,
@@ -243,7 +243,7 @@ FAULTS = (
     Fault(name="bf16_without_master", family="precision", at=0.0,
           recipe={"master": False, "peak_lr": 4e-4},
           kinds=("loss_plateau", "no_learning", "loss_frozen", "update_ratio"),
-          causes=("C.PREC.NO_MASTER",)),
+          causes=("C.PREC.NO_MASTER",), metrics=("params_norm",)),
     Fault(name="mask_all_inf", family="precision", make=MaskedRow, kinds=_NAN,
           causes=("C.MASK.ALL_INF", "C.STATE.NAN_WEIGHTS", "C.STATE.NAN_FORWARD")),
     Fault(name="frozen_model", family="layers", make=Frozen, at=0.0, trainers=_WITH_NORM,
@@ -261,7 +261,7 @@ FAULTS = (
     Fault(name="accumulation_unscaled", family="scale", make=Unscaled, at=0.0,
           recipe={"accumulation": 4, "batch": 4}, kinds=("loss_misscaled",),
           causes=("C.SCALE.GRAD_ACCUM", "C.SCALE.FUSED_LOSS", "C.SCALE.TOKEN_NORM")),
-    Fault(name="bitflip_weight", family="hardware", make=FlipWeight, kinds=_NAN, causes=_SDC),
+    Fault(name="bitflip_weight", family="hardware", make=FlipWeight, kinds=_NAN, causes=_SDC, recorded=True),
     Fault(name="bitflip_activation", family="hardware", make=FlipActivation, kinds=_NAN,
           causes=_SDC, trainers=_WITH_NORM),
     Fault(name="bitflip_gradient", family="hardware", make=FlipGradient, causes=(*_SDC,

@@ -14,6 +14,7 @@ from benchmarks.faultlab.training import Trainer
 
 _GRAPH_SCALE = 1100  # bytes of the modelled device for each byte the lab really keeps alive
 _LIST_SCALE = 320_000
+_LITTER = 70_000  # lists in lists; the collector walks them in some 25 ms
 
 
 class KeptGraph(Injection):
@@ -81,38 +82,39 @@ class BlockingSave(Injection):
 
     def before(self, trainer: Trainer, step: int) -> None:
         """The step after a save waits for the file system."""
-        every = trainer.recipe.save
-        if step > every and step % every == 1:
+        if step > self.onset and step % trainer.recipe.save == 1:
             with trainer.clock.phase("wait"):
                 trainer.clock.wait(14.0)
 
     def saving(self, trainer: Trainer, step: int) -> float:
         """A minute more."""
-        return 55.0
+        return 55.0 if step >= self.onset else 0.0
 
 
 class Collecting(Injection):
     """Garbage collection of a host full of objects, every 25 steps: real work, by the collector."""
 
     def built(self, trainer: Trainer) -> None:
-        """Objects that refer to each other, enough to keep the collector busy."""
+        """Nothing yet; what the process holds otherwise is none of the run's business."""
         self.litter: list[Any] = []
+        gc.freeze()
 
     def after(self, trainer: Trainer, step: int) -> None:
         """The collector walks all of it."""
         if step == self.onset:
-            self.litter = [[{"k": [i]}] for i in range(60_000)]
+            self.litter = [[{"k": [i]}] for i in range(_LITTER)]
         if step >= self.onset and step % 25 == 0:
             gc.collect()
-            trainer.clock.wait(1.2)
+        if step == trainer.recipe.total:
+            gc.unfreeze()
 
 
 class SlowRank(Injection):
-    """The second replica works slower from the onset on."""
+    """One rank, which the seed picks, works slower from the onset on."""
 
     def batch(self, trainer: Trainer, step: int, batch: Batch) -> Batch:
-        """It waits in its own part of the step; the first has no replica's work behind it yet."""
-        if step >= self.onset and len(trainer.rank_work) == 1:
+        """It waits in its own part of the step."""
+        if step >= self.onset and trainer.exchange.rank == odd_rank(trainer):
             trainer.clock.wait(0.35)
         return batch
 
@@ -131,12 +133,17 @@ class LongMix(Injection):
 
 
 class Unsynced(Injection):
-    """The replicas no longer average their gradients, so each goes where its own data leads."""
+    """One rank no longer takes the mean of all gradients, so it goes where its own data leads."""
 
     def backward_done(self, trainer: Trainer, step: int) -> None:
-        """All-reduce is skipped."""
-        if step >= self.onset:
-            trainer.shared = False
+        """It sends its own to the others and keeps it."""
+        if step >= self.onset and trainer.exchange.rank == odd_rank(trainer):
+            trainer.joined = False
+
+
+def odd_rank(trainer: Trainer) -> int:
+    """The rank that a fault of ranks hits."""
+    return trainer.recipe.seed % trainer.exchange.world
 
 
 class Crash(Injection):
@@ -170,7 +177,7 @@ class DiskFull(Injection):
     """The checkpoint goes to a full device: the operating system's own error."""
 
     def saving(self, trainer: Trainer, step: int) -> float:
-        """The third save fails."""
+        """Every save from the onset on fails."""
         if step < self.onset:
             return 0.0
         try:
@@ -193,15 +200,12 @@ class BiggerBatch(Injection):
 
 
 class Collapse(Injection):
-    """The experts' router favours one expert more every step."""
+    """The balancing loss counts with the wrong sign: the router learns to use one expert only."""
 
     def before(self, trainer: Trainer, step: int) -> None:
-        """Weights of the first expert's row grow along the mean input."""
-        if step >= self.onset:
-            with torch.no_grad():
-                for block, experts in trainer.model.mixtures():
-                    experts.router.weight[0].add_(block.norm2.bias.sign() * 0.05 + 0.02)
-                    experts.router.weight[0].mul_(1.05)
+        """A wrong sign, and a weight a hundred times as large."""
+        if step == self.onset:
+            trainer.balance_weight *= -100
 
 
 class Pauses(Injection):
@@ -225,12 +229,13 @@ def text_of(error: Exception) -> str:
 _STEP_TIME = ("step_time_s",)
 _SLOW = ("throughput_drop", "throughput_stall", "throughput_variance", "data_stall",
          "throughput_degradation")  # fmt: skip
-_TIMED = ("megatron", "deepspeed", "wandb", "plain")
+_TIMED = ("megatron", "deepspeed", "wandb", "plain", "tensorboard")
 _REAL = {"measured": True}
+_RANKS = {"replicas": 4, "ranks": 4, "batch": 4}
 
 FAULTS = (
     Fault(name="retained_graph", family="memory", make=KeptGraph, at=0.2, trainers=_TIMED[:3],
-          kinds=("memory_leak", "memory_near_limit", "oom"), metrics=("mem_allocated_bytes",),
+          kinds=("memory_leak", "memory_near_limit", "oom"), metrics=("mem_allocated_bytes", "mem_active_bytes"),
           causes=("C.MEM.GRAPH_RETAINED",)),
     Fault(name="growing_list", family="memory", make=GrowingList, at=0.2,
           trainers=("deepspeed", "wandb"), kinds=("host_memory_leak",),
@@ -246,34 +251,34 @@ FAULTS = (
           causes=("C.MEM.TRUE_SHORTAGE", "C.PERF.LONG_SEQ")),
     Fault(name="data_stall", family="speed", make=Stalls, recipe=_REAL, trainers=_TIMED,
           kinds=_SLOW, metrics=_STEP_TIME, causes=("C.PERF.DATALOADER", "C.HANG.DATALOADER")),
-    Fault(name="blocking_save", family="speed", make=BlockingSave, at=0.25, trainers=_TIMED,
+    Fault(name="blocking_save", family="speed", make=BlockingSave, at=0.25, on_save=True, trainers=_TIMED,
           recipe={**_REAL, "save": 50}, kinds=_SLOW, metrics=_STEP_TIME,
           causes=("C.PERF.CKPT_STALL",)),
     Fault(name="periodic_gc", family="speed", make=Collecting, recipe=_REAL, trainers=_TIMED,
           at=0.3, kinds=_SLOW, metrics=_STEP_TIME, causes=("C.PERF.GC",)),
     Fault(name="slow_rank", family="speed", make=SlowRank, trainers=("plain",),
-          recipe={**_REAL, "replicas": 2, "ranks": 2, "batch": 6}, metrics=_STEP_TIME,
+          recipe={**_REAL, **_RANKS}, metrics=_STEP_TIME,
           kinds=("straggler_rank", "throughput_drop"),
           causes=("C.PERF.SLOW_GPU", "C.PERF.HOST", "C.PERF.THROTTLE", "C.HW.COOLING")),
     Fault(name="long_sequences", family="speed", make=LongMix, recipe=_REAL, trainers=_TIMED,
           kinds=_SLOW, metrics=_STEP_TIME, causes=("C.PERF.LONG_SEQ", "C.DATA.HETEROGENEOUS")),
     Fault(name="replica_unsynced", family="ranks", make=Unsynced, trainers=("plain",),
-          recipe={"replicas": 2, "ranks": 2, "batch": 6}, kinds=("rank_divergence",),
+          recipe=_RANKS, kinds=("rank_divergence",),
           causes=("C.RANK.UNSYNCED", "C.SYNC.GRAD_WRONG", "C.SYNC.GRAD_RACE")),
     Fault(name="crash", family="ends", make=Crash, kinds=("crash",), metrics=(),
           causes=("C.CRASH.CODE",)),
     Fault(name="killed", family="ends", make=Killed, kinds=("killed", "crash"), metrics=(),
           causes=("C.HOSTMEM.OOM_KILLER", "C.LIFE.FAILURE", "C.LIFE.PLANNED")),
-    Fault(name="disk_full", family="ends", make=DiskFull,
+    Fault(name="disk_full", family="ends", make=DiskFull, on_save=True,
           kinds=("checkpoint_failed", "crash"), metrics=(), causes=("C.CKPT.DISK_FULL",)),
-    Fault(name="moe_collapse", family="experts", make=Collapse, trainers=("megatron", "wandb"),
+    Fault(name="moe_collapse", family="experts", make=Collapse, trainers=("megatron", "wandb", "tensorboard"),
           recipe={"experts": 4, "batch": 8}, metrics=("aux_loss/load_balancing_loss",),
           kinds=("loss_spike", "loss_divergence", "grad_explosion"),
           causes=("C.MOE.COLLAPSE", "C.MOE.IMBALANCE")),
     Fault(name="healthy_pauses", family="healthy", make=Pauses, healthy=True, trainers=_TIMED,
           recipe=_REAL),
     Fault(name="healthy_replicas", family="healthy", healthy=True, trainers=("plain",),
-          recipe={"replicas": 2, "ranks": 2, "batch": 6}),
-    Fault(name="healthy_experts", family="healthy", healthy=True, trainers=("megatron", "wandb"),
+          recipe=_RANKS),
+    Fault(name="healthy_experts", family="healthy", healthy=True, trainers=("megatron", "wandb", "tensorboard"),
           recipe={"experts": 4, "batch": 8}),
 )  # fmt: skip

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-TRAINERS = ("megatron", "deepspeed", "hf", "wandb", "plain")
+TRAINERS = ("megatron", "deepspeed", "hf", "wandb", "plain", "tensorboard")
 #: Steps between two log lines, by trainer: as people set them, not all one.
-LOG_INTERVAL = {"megatron": 1, "deepspeed": 2, "hf": 2, "wandb": 1, "plain": 1}
+LOG_INTERVAL = {"megatron": 1, "deepspeed": 2, "hf": 2, "wandb": 1, "plain": 1,
+                "tensorboard": 1}  # fmt: skip
 DEVICE_BYTES = 80 * 1024**3  # of the modelled GPU
 
 
@@ -40,7 +41,7 @@ class Recipe:
     init_std: float = 0.02
     accumulation: int = 1  # micro-batches per step
     ranks: int = 8  # that the log speaks of
-    replicas: int = 1  # copies of the model that are really trained side by side
+    replicas: int = 1  # processes that really train side by side
     sentences: int = 6000  # of training text
     evaluate: int = 100  # steps between evaluations
     save: int = 100  # steps between checkpoints
@@ -78,9 +79,8 @@ class StepRecord:
     tokens: int  # of all ranks
     seconds: float = 0.0
     phases: Mapping[str, float] = field(default_factory=dict)
-    rank_seconds: tuple[float, ...] = ()  # work of each replica, before they wait for each other
-    rank_losses: tuple[float, ...] = ()
-    rank_norms: tuple[float, ...] = ()  # all alike while the replicas are in step
+    #: Of each process: loss, gradient norm (all alike while in step), seconds without waiting.
+    ranks: tuple[tuple[float, ...], ...] = ()
     allocated: int = 0
     reserved: int = 0
     host: int = 0

@@ -14,8 +14,8 @@ from torch import Tensor
 from benchmarks.faultlab.clock import Clock
 from benchmarks.faultlab.injection import Injection
 from benchmarks.faultlab.model import cross_entropy
-from benchmarks.faultlab.recipe import Recipe, StepRecord
-from benchmarks.faultlab.training import Trainer
+from benchmarks.faultlab.recipe import Recipe
+from benchmarks.faultlab.training import Exchange, Trainer
 
 _PROMPT, _REPLY = 8, 12
 _PRETRAINING_LR = 3e-3
@@ -25,36 +25,30 @@ _PRETRAINING = 100  # steps of ordinary training before
 class PolicyTrainer(Trainer):
     """The same model; a step is a round of replies and one update."""
 
-    def __init__(self, recipe: Recipe, injection: Injection, clock: Clock) -> None:
+    def __init__(
+        self, recipe: Recipe, injection: Injection, clock: Clock, exchange: Exchange | None = None
+    ) -> None:
         """Trains for a while on text, then keeps a frozen copy as the reference."""
         self.kl_weight, self.entropy_weight = 0.05, 0.01
         self.length_pay = 0.0
-        super().__init__(recipe, injection, clock)
-        for group in self.optimizers[0].param_groups:
+        super().__init__(recipe, injection, clock, exchange)
+        for group in self.optimizer.param_groups:
             group["lr"] = _PRETRAINING_LR
         for step in range(1, _PRETRAINING + 1):
             batch = self.data.batch(step)
-            self.optimizers[0].zero_grad()
+            self.optimizer.zero_grad()
             loss = cross_entropy(self.model(batch.inputs), batch.targets)
             loss.backward()  # type: ignore[no-untyped-call]
-            self.optimizers[0].step()
-        self.optimizers = [self._optimizer(self.model)]
+            self.optimizer.step()
+        self.optimizer = self.new_optimizer()
         self.reference = copy.deepcopy(self.model).requires_grad_(False)
 
-    def step(self, number: int) -> StepRecord:
-        """Replies, rewards, one update."""
-        lr = self._set_rate(number)
-        self.extra, self.size = {}, 1.0
-        with self.clock.phase("data"):
-            self.injection.before(self, number)
+    def forward_loss(self, number: int, micro: int) -> Tensor:
+        """Replies and rewards: what is to be differentiated."""
+        self.size = self.share = 1.0
         with self.clock.phase("forward"):
             replies = self._replies(self.data.batch(number).inputs[:, :_PROMPT])
-            loss = self._loss(replies)
-        with self.clock.phase("backward"):
-            self.optimizers[0].zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-        norm, skipped = self._advance()
-        return self._record(number, float(loss.detach()), norm, lr, skipped)
+            return self._loss(replies)
 
     @torch.no_grad()
     def _replies(self, prompts: Tensor) -> Tensor:

@@ -3,39 +3,70 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from benchmarks.faultlab.clock import Clock
 from benchmarks.faultlab.data import Data
-from benchmarks.faultlab.injection import Batch, Ended, Injection
+from benchmarks.faultlab.injection import Ended, Injection
 from benchmarks.faultlab.memory import DeviceFull, Memory
 from benchmarks.faultlab.model import LabGPT, cross_entropy
 from benchmarks.faultlab.recipe import Recipe, StepRecord
 from benchmarks.faultlab.schedule import Scaler, learning_rate
 from benchmarks.faultlab.text import prose
+from loganalyze.replay.recorder import Open, Recorder
 
 _EVALUATIONS = 6  # batches
+
+
+class Alone:
+    """The exchange of a run with one process. `ranks.Gloo` is that of several."""
+
+    rank = 0
+    world = 1
+
+    def average(self, parameters: list[Tensor], *, joined: bool) -> None:
+        """Replace the gradients by their mean over all ranks, on those that are joined."""
+
+    def gather(self, *values: float) -> list[tuple[float, ...]]:
+        """Every rank's values, by rank."""
+        return [values]
+
+
+class Exchange(Protocol):
+    """How the processes of a run speak with each other."""
+
+    rank: int
+    world: int
+
+    def average(self, parameters: list[Tensor], *, joined: bool) -> None:
+        """As of Alone."""
+
+    def gather(self, *values: float) -> list[tuple[float, ...]]:
+        """As of Alone."""
 
 
 class Trainer:
     """State of a run; everything follows from the recipe and the injection."""
 
-    def __init__(self, recipe: Recipe, injection: Injection, clock: Clock) -> None:
+    def __init__(
+        self, recipe: Recipe, injection: Injection, clock: Clock, exchange: Exchange | None = None
+    ) -> None:
         """Builds model, optimizer and data."""
         torch.set_num_threads(1)
+        self.exchange = exchange or Alone()
         self.recipe, self.injection, self.clock = recipe, injection, clock
         self.data = Data(recipe, prose(recipe.seed, recipe.sentences))
         self.memory = Memory(recipe.seed)
-        self.size = 1.0  # tokens of the present step beside the usual
+        self.size = self.share = 1.0  # tokens of the step, of the micro-batch, beside the usual
         self.extra: dict[str, float] = {}
-        self.rank_losses: tuple[float, ...] = ()
-        self.rank_work: list[float] = []
-        self.rank_norms: tuple[float, ...] = ()
-        self.shared = True  # whether replicas average all their gradients
+        self.joined = True  # whether this rank takes the mean of all gradients
         self.empty_is_nan = True
+        self.balance_weight = recipe.balance
+        self.recorder: Recorder | None = None
+        self.opened: Open | None = None
         self.scale_loss = 1.0 / recipe.accumulation
         self.build()
 
@@ -43,95 +74,94 @@ class Trainer:
         """A new process: fresh weights, optimizer and scaler."""
         recipe = self.recipe
         torch.manual_seed(recipe.seed)
-        self.models = [LabGPT(recipe)]
-        self.models += [copy.deepcopy(self.models[0]) for _ in range(recipe.replicas - 1)]
-        self.optimizers = [self._optimizer(model) for model in self.models]
+        self.model = LabGPT(recipe)
+        self.optimizer = self.new_optimizer()
         half = recipe.precision == "fp16"
         self.scaler = Scaler(scale=recipe.loss_scale if half else 1.0, dynamic=half)
         self.advanced = 0
         self.injection.built(self)
-        self._round_weights()
+        self.round_weights()
 
-    def _optimizer(self, model: LabGPT) -> torch.optim.AdamW:
+    def new_optimizer(self) -> torch.optim.AdamW:
+        """Without any state."""
         recipe = self.recipe
         return torch.optim.AdamW(
-            model.parameters(), lr=recipe.peak_lr, betas=recipe.betas, eps=recipe.eps,
+            self.model.parameters(), lr=recipe.peak_lr, betas=recipe.betas, eps=recipe.eps,
             weight_decay=recipe.weight_decay, fused=True,
         )  # fmt: skip
 
     @property
-    def model(self) -> LabGPT:
-        """The first replica."""
-        return self.models[0]
-
-    @property
     def parameters(self) -> list[Tensor]:
-        """Of the first replica, those that train."""
+        """Those that train."""
         return [p for p in self.model.parameters() if p.requires_grad]
 
     def step(self, number: int) -> StepRecord:
         """One optimizer step. Raises Ended."""
         lr = self._set_rate(number)
-        self.size, self.extra, self.rank_work = 0.0, {}, []
-        with self.clock.phase("data"):
-            self.injection.before(self, number)
-        losses = [self._passes(number, replica) for replica in range(len(self.models))]
-        self.rank_losses = tuple(losses) if len(losses) > 1 else ()
+        self.begin(number)
+        self.opened = self.recorder.step(number) if self.recorder else None
+        loss = self._passes(number)
         self.injection.backward_done(self, number)
         self._synchronise()
         norm, skipped = self._advance()
+        if self.opened is not None:
+            with self.opened as opened:
+                opened.log(loss=loss, grad_norm=norm)
         with self.clock.phase("after"):
             self.injection.after(self, number)
-        return self._record(number, sum(losses) / len(losses), norm, lr, skipped)
+        return self.record(number, loss, norm, lr, skipped)
+
+    def begin(self, number: int) -> None:
+        """A step begins; the place of waits for data."""
+        self.size, self.extra = 0.0, {}
+        with self.clock.phase("data"):
+            self.injection.before(self, number)
+
+    def rate(self, number: int) -> float:
+        """The learning rate of a step: the schedule's, unless the fault has its way."""
+        return self.injection.rate(self, number, learning_rate(self.recipe, self.advanced + 1))
 
     def _set_rate(self, number: int) -> float:
-        lr = learning_rate(self.recipe, self.advanced + 1)
-        lr = self.injection.rate(self, number, lr)
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = lr
+        lr = self.rate(number)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
         return lr
 
-    def _passes(self, number: int, replica: int) -> float:
+    def _passes(self, number: int) -> float:
         """Forward and backward over the step's micro-batches; the loss as the trainer logs it."""
-        self.optimizers[replica].zero_grad()
-        logged, spent = 0.0, sum(self.clock.phases.values())
+        self.optimizer.zero_grad()
+        logged = 0.0
         for micro in range(self.recipe.accumulation):
-            with self.clock.phase("data"):
-                batch = self.data.batch(number, micro, replica)
-                batch = self.injection.batch(self, number, batch)
-            loss = self._micro(batch, self.models[replica])
+            loss = self.forward_loss(number, micro)
+            if loss.requires_grad:
+                with self.clock.phase("backward", self.share):
+                    (loss * self.scale_loss).backward()  # type: ignore[no-untyped-call]
             logged += float(loss.detach()) * self.scale_loss
-        self.rank_work.append(sum(self.clock.phases.values()) - spent)
         return logged
 
-    def _micro(self, batch: Batch, model: LabGPT) -> Tensor:
+    def forward_loss(self, number: int, micro: int) -> Tensor:
+        """Load a micro-batch and run the model on it: what is to be differentiated."""
+        with self.clock.phase("data"):
+            batch = self.data.batch(number, micro, self.exchange.rank)
+            batch = self.injection.batch(self, number, batch)
         size = batch.inputs.numel() / (self.recipe.batch * self.recipe.length)
         self.size = max(self.size, size)
-        share = size / self.recipe.accumulation
-        with self.clock.phase("forward", share):
+        self.share = size / self.recipe.accumulation
+        if self.opened is not None:
+            self.opened.add({"inputs": batch.inputs, "targets": batch.targets})
+        model = self.model
+        with self.clock.phase("forward", self.share):
             loss = cross_entropy(model(batch.inputs), batch.targets, empty_is_nan=self.empty_is_nan)
             balance = model.balance()
             if balance is not None:
                 self.extra["load_balancing_loss"] = float(balance.detach())
-                loss = loss + self.recipe.balance * balance
-        if loss.requires_grad:
-            with self.clock.phase("backward", share):
-                (loss * self.scale_loss).backward()  # type: ignore[no-untyped-call]
+                loss = loss + self.balance_weight * balance
         return loss
 
     def _synchronise(self) -> None:
-        """Average the replicas' gradients, as all-reduce would."""
+        """Average the replicas' gradients."""
         with self.clock.phase("comm"):
-            if len(self.models) < 2 or not self.shared:
-                return
-            for group in zip(*(m.parameters() for m in self.models), strict=True):
-                grads = [p.grad for p in group if p.grad is not None]
-                if len(grads) < len(group):
-                    continue
-                mean = torch.stack(grads).mean(0)
-                for p in group:
-                    p.grad = mean.clone()
+            self.exchange.average(self.parameters, joined=self.joined)
 
     def _advance(self) -> tuple[float, bool]:
         """Scale, clip and step; the gradient norm before clipping and whether it was skipped."""
@@ -142,19 +172,14 @@ class Trainer:
             finite = largest == largest and largest != float("inf")
             if self.scaler.overflows(largest if finite else float("inf")):
                 return 0.0, True
-            norms = []
-            for model, optimizer in zip(self.models, self.optimizers, strict=True):
-                own = [p for p in model.parameters() if p.requires_grad and p.grad is not None]
-                limit = self.recipe.clip or float("inf")
-                total = float(torch.nn.utils.clip_grad_norm_(own, limit)) if own else 0.0
-                norms.append(total)
-                optimizer.step()
+            limit = self.recipe.clip or float("inf")
+            norm = float(torch.nn.utils.clip_grad_norm_(parameters, limit)) if parameters else 0.0
+            self.optimizer.step()
             self.advanced += 1
-            self._round_weights()
-        self.rank_norms = tuple(norms)
-        return norms[0], False
+            self.round_weights()
+        return norm, False
 
-    def _round_weights(self) -> None:
+    def round_weights(self) -> None:
         """Without float32 master copies every update is rounded to bfloat16 and may vanish."""
         if self.recipe.master:
             return
@@ -162,9 +187,10 @@ class Trainer:
             for p in self.model.parameters():
                 p.copy_(p.bfloat16().float())
 
-    def _record(
+    def record(
         self, number: int, loss: float, norm: float, lr: float, skipped: bool
     ) -> StepRecord:
+        """What the step leaves behind; the clock moves on. Raises Ended when memory is full."""
         try:
             allocated, reserved = self.memory.step(self.size)
             self.memory.check()
@@ -174,12 +200,13 @@ class Trainer:
         if busiest:
             self.extra["moe_max_load"] = max(busiest)
         recipe, phases = self.recipe, self.clock.end_step()
+        ranks = self.exchange.gather(loss, norm, sum(phases.values()))
         return StepRecord(
-            number=number, loss=loss, grad_norm=norm, lr=lr, loss_scale=self.scaler.scale,
+            number=number, loss=sum(r[0] for r in ranks) / len(ranks), grad_norm=norm, lr=lr, loss_scale=self.scaler.scale,
             skipped=skipped, params_norm=self.params_norm(), epoch=self.data.epoch(number),
             tokens=int(recipe.global_batch * recipe.length * self.size),
-            seconds=sum(phases.values()), phases=phases, rank_seconds=tuple(self.rank_work),
-            rank_losses=self.rank_losses, rank_norms=self.rank_norms, allocated=allocated, reserved=reserved,
+            seconds=max(r[2] for r in ranks), phases=phases,
+            ranks=tuple(ranks) if len(ranks) > 1 else (), allocated=allocated, reserved=reserved,
             host=self.memory.host(), extra=dict(self.extra),
         )  # fmt: skip
 
@@ -198,7 +225,7 @@ class Trainer:
         """A checkpoint."""
         parts = {
             "model": self.model.state_dict(),
-            "optimizer": self.optimizers[0].state_dict(),
+            "optimizer": self.optimizer.state_dict(),
             "advanced": self.advanced,
             "scaler": self.scaler,
         }
@@ -209,5 +236,5 @@ class Trainer:
         state = self.injection.loading(self, copy.deepcopy(state))
         self.model.load_state_dict(state["model"])
         if state.get("optimizer"):
-            self.optimizers[0].load_state_dict(state["optimizer"])
+            self.optimizer.load_state_dict(state["optimizer"])
         self.advanced, self.scaler = state["advanced"], state["scaler"]

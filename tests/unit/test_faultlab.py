@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from benchmarks import diagnosis  # noqa: E402
 from benchmarks.faultlab.catalogue import BY_NAME, FAULTS  # noqa: E402
 from benchmarks.faultlab.corpus import tasks  # noqa: E402
 from benchmarks.faultlab.driver import run  # noqa: E402
+from benchmarks.faultlab.fault import Fault  # noqa: E402
 from loganalyze.config import kinds  # noqa: E402
 from loganalyze.knowledge import catalogue  # noqa: E402
 from loganalyze.pipeline import Judging, report_on  # noqa: E402
@@ -38,33 +41,71 @@ SHORT = 40
 
 
 @pytest.fixture(autouse=True)
-def no_wandb(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The real package takes seconds for every run; the JSONL layout does here."""
-    monkeypatch.setenv("LAB_NO_WANDB", "1")
+def own_writers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trainers' packages take seconds to import; the lab's own writers do here."""
+    monkeypatch.setenv("LAB_OWN_WRITERS", "1")
 
 
-def shortened(name: str) -> object:
-    """The same fault in a run of a few steps."""
-    from dataclasses import replace
-
+def shortened(name: str) -> Fault:
+    """The same fault in a run of a few steps, of two processes at most."""
     fault = BY_NAME[name]
     recipe = {**fault.recipe, "total": SHORT, "save": 10, "evaluate": 20}
+    if "replicas" in recipe:
+        recipe |= {"replicas": 2, "ranks": 2}
     return replace(fault, recipe=recipe)
+
+
+def read_again(folder: Path) -> tuple[dict[str, Any], set[int]]:
+    """A run's label, and the steps that our parsers find in its log; nothing may be left unread."""
+    label = json.loads((folder / "label.json").read_text(encoding="utf-8"))
+    report = report_on([str(folder / "log")], Judging())
+    assert not report.unread
+    steps = [s for d in report.diagnoses for s in d.run.readings["step"].drop_nulls().to_list()]
+    return label, set(steps)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "trainer"), SMOKE)
 def test_run_is_written_labelled_and_read(name: str, trainer: str, tmp_path: Path) -> None:
     """A short run ends where its label says, and every step of its log is read again."""
-    folder = run(shortened(name), 7, trainer, tmp_path)
-    label = json.loads((folder / "label.json").read_text(encoding="utf-8"))
-    report = report_on([str(folder / "log")], Judging())
-    steps = [s for d in report.diagnoses for s in d.run.readings["step"].drop_nulls().to_list()]
+    label, steps = read_again(run(shortened(name), 7, trainer, tmp_path))
     assert label["last_step"] - label["interval"] <= max(steps) <= label["last_step"]
     assert label["last_step"] == SHORT or label["ended"] != "finished"
-    assert not report.unread
     if not label["healthy"] and label["onset"] > 1:
         assert 1 < label["onset"] <= label["last_step"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # the packages' own
+@pytest.mark.parametrize(
+    ("name", "trainer", "package"),
+    [
+        ("healthy_resume", "hf", "transformers"),
+        ("disk_full", "hf", "transformers"),
+        ("healthy", "wandb", "wandb"),
+        ("healthy_resume", "tensorboard", "tensorboard"),
+    ],
+)
+def test_the_trainers_own_packages_write_it(
+    name: str, trainer: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Logs of the real transformers Trainer, W&B offline and SummaryWriter hold every step."""
+    pytest.importorskip(package, reason=f"needs {package}")
+    monkeypatch.delenv("LAB_OWN_WRITERS")
+    label, steps = read_again(run(shortened(name), 7, trainer, tmp_path))
+    wanted = range(label["interval"], label["last_step"] + 1, label["interval"])
+    assert set(wanted) - steps <= {label["last_step"]}
+
+
+@pytest.mark.slow
+def test_recorded_runs_leave_a_capsule_and_a_checkpoint(tmp_path: Path) -> None:
+    """The capsule holds the step at which the bad batch came; the checkpoint is from before it."""
+    folder = run(shortened("bad_batch_garbage"), 3, "plain", tmp_path)
+    onset = json.loads((folder / "label.json").read_text(encoding="utf-8"))["onset"]
+    (box,) = (folder / "blackbox").glob("capsule-*/capsule.json")
+    recorded = [step["step"] for step in json.loads(box.read_text(encoding="utf-8"))["steps"]]
+    assert onset in recorded
+    assert torch.load(folder / "checkpoint/state.pt")["step"] < onset
 
 
 @pytest.mark.slow
@@ -117,3 +158,14 @@ def test_only_findings_that_reach_the_fault_detect_it() -> None:
     early = Finding(kind="loss_spike", step_first=100, step_last=103, **made)
     other = Finding(kind="loss_plateau", step_first=201, step_last=203, **made)
     assert [diagnosis.sees(f, label) for f in (late, early, other)] == [True, False, False]
+
+
+def test_what_no_log_shows_is_labelled_so(tmp_path: Path) -> None:
+    """The betas stand in DeepSpeed's log and not in a plain one; the label says which and why."""
+    short = replace(BY_NAME["betas_eps"], recipe={"total": 4})
+    shown, hidden = (
+        json.loads((run(short, 3, trainer, tmp_path) / "label.json").read_text(encoding="utf-8"))
+        for trainer in ("deepspeed", "plain")
+    )
+    assert (shown["visible"], shown["why_not"]) == (True, "")
+    assert (hidden["visible"], hidden["why_not"]) == (False, "plain logs no config")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from benchmarks.faultlab.clock import Clock
 from benchmarks.faultlab.recipe import Recipe
-from benchmarks.faultlab.writers.base import Writer
+from benchmarks.faultlab.writers.base import Writer, real
 from benchmarks.faultlab.writers.deepspeed import DeepSpeedWriter
 from benchmarks.faultlab.writers.hf import HFWriter
 from benchmarks.faultlab.writers.megatron import MegatronWriter
 from benchmarks.faultlab.writers.plain import PlainWriter
+from benchmarks.faultlab.writers.tensorboard import TensorBoardWriter
 from benchmarks.faultlab.writers.wandb import WandbWriter
+
+__all__ = ["real", "writer_for"]
 
 WRITERS: dict[str, type[Writer]] = {
     "megatron": MegatronWriter,
@@ -17,6 +20,7 @@ WRITERS: dict[str, type[Writer]] = {
     "hf": HFWriter,
     "wandb": WandbWriter,
     "plain": PlainWriter,
+    "tensorboard": TensorBoardWriter,
 }
 
 

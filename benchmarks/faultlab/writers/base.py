@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import random
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -77,3 +79,8 @@ def mean_of(window: Iterable[StepRecord]) -> float:
 def dotted(settings: Mapping[str, object], width: int = 48) -> list[str]:
     """Rows of an argument dump."""
     return [f"  {k} {'.' * (width - len(k))} {v}" for k, v in sorted(settings.items())]
+
+
+def real(package: str) -> bool:
+    """Whether a trainer's own package writes its log: it is there, and nobody asked for ours."""
+    return "LAB_OWN_WRITERS" not in os.environ and importlib.util.find_spec(package) is not None

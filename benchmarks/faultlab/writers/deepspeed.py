@@ -16,7 +16,7 @@ class DeepSpeedWriter(Writer):
     logs = (
         "loss", "val_loss", "lr", "skipped_steps", "loss_scale", "step_time_s", "samples_per_s",
         "forward_time_s", "backward_time_s", "comm_time_s", "optimizer_time_s",
-        "mem_allocated_bytes", "mem_reserved_bytes", "host_mem_used_bytes",
+        "mem_allocated_bytes", "mem_reserved_bytes", "host_mem_used_bytes", "config",
     )  # fmt: skip
 
     def launch(self, loaded: int | None = None) -> None:

@@ -11,7 +11,7 @@ from benchmarks.faultlab.recipe import StepRecord
 from benchmarks.faultlab.writers.base import Writer
 
 #: Keys of TRL that the lab's reinforcement loop fills.
-_TRL = {"reward": "reward", "kl": "kl", "entropy": "entropy", "length": "completions/mean_length"}
+TRL = {"reward": "reward", "kl": "kl", "entropy": "entropy", "length": "completions/mean_length"}
 
 
 class HFWriter(Writer):
@@ -46,7 +46,7 @@ class HFWriter(Writer):
         row: dict[str, Any] = {"loss": round(filtered(window), 4)}
         row["grad_norm"] = last.grad_norm
         row["learning_rate"] = last.lr
-        row.update({_TRL.get(k, k): round(v, 6) for k, v in last.extra.items()})
+        row.update({TRL.get(k, k): round(v, 6) for k, v in last.extra.items()})
         self.epoch = round(last.epoch, 4)
         row["epoch"] = self.epoch
         self._bar(last.number)

@@ -27,13 +27,10 @@ class PlainWriter(Writer):
     def interval(self, window: list[StepRecord]) -> None:
         """One step a line; with replicas, a line of each rank."""
         for record in window:
-            if not record.rank_losses:
+            if not record.ranks:
                 self.lines.append(self._line(record, record.loss, record.grad_norm, record.seconds))
-                continue
-            common = record.seconds - sum(record.rank_seconds)
-            for rank, loss in enumerate(record.rank_losses):
-                seconds = record.rank_seconds[rank] + common
-                line = self._line(record, loss, record.rank_norms[rank], seconds)
+            for rank, (loss, norm, seconds) in enumerate(record.ranks):
+                line = self._line(record, loss, norm, seconds)
                 self.lines.append(f"[rank{rank}]: {line}")
 
     def _line(self, record: StepRecord, loss: float, norm: float, seconds: float) -> str:

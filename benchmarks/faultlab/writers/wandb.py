@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 from benchmarks.faultlab.model import VOCABULARY
 from benchmarks.faultlab.recipe import StepRecord
-from benchmarks.faultlab.writers.base import Writer, mean_of
+from benchmarks.faultlab.writers.base import Writer, mean_of, real
 
 _GIB = 1024**3
 
@@ -21,8 +19,8 @@ class WandbWriter(Writer):
 
     logs = (
         "loss", "val_loss", "lr", "grad_norm", "params_norm", "step_time_s", "data_time_s",
-        "tokens_per_s", "mem_allocated_bytes", "mem_reserved_bytes", "host_rss_bytes", "kl",
-        "entropy", "reward", "response_length",
+        "tokens_per_s", "mem_active_bytes", "mem_peak_reserved_bytes", "host_rss_bytes", "host_mem_used_bytes", "kl",
+        "entropy", "reward", "response_length", "config",
     )  # fmt: skip
 
     def launch(self, loaded: int | None = None) -> None:
@@ -52,11 +50,13 @@ class WandbWriter(Writer):
             "train/learning_rate": last.lr, "train/params_norm": last.params_norm,
             "train/step_time": last.seconds, "train/data_time": last.phases.get("data", 0.0),
             "train/tokens_per_sec": last.tokens / max(1e-9, last.seconds),
-            "memory/allocated_gb": last.allocated / _GIB,
-            "memory/reserved_gb": last.reserved / _GIB,
+            "memory/max_active(GiB)": last.allocated / _GIB,
+            "memory/max_reserved(GiB)": last.reserved / _GIB,
             "train/global_step": last.number,
             **{f"train/{name}": value for name, value in last.extra.items()},
         }  # fmt: skip
+        if last.number % 10 == 0:
+            row["perf/cpu_memory_used_gb"] = last.host / _GIB
         self._row(row)
         if last.number % 10 == 0:
             self.system.append({
@@ -80,7 +80,7 @@ class WandbWriter(Writer):
 
     def write(self, folder: Path) -> None:
         """A run folder, and the console beside it where the run ended badly."""
-        if importlib.util.find_spec("wandb") is not None and "LAB_NO_WANDB" not in os.environ:
+        if real("wandb"):
             self._real(folder)
         else:
             self._legacy(folder / "wandb" / f"run-20260504_211703-lab{self.recipe.seed:05d}")
@@ -100,16 +100,20 @@ class WandbWriter(Writer):
             (run / "output.log").write_text("\n".join(self.lines) + "\n", encoding="utf-8")
 
     def _real(self, folder: Path) -> None:
-        """The rows through the package itself; times are those of the writing."""
+        """The rows through the package itself, offline, on the run's clock.
+
+        Its own monitor would measure this machine; host memory is among the rows instead.
+        """
         import wandb
 
         shutil.rmtree(folder / "wandb", ignore_errors=True)
         run = wandb.init(
             project="lab", mode="offline", dir=folder, config=dict(self.settings()),
-            settings=wandb.Settings(console="off", silent=True, x_disable_stats=True),
+            settings=wandb.Settings(console="off", silent=True, x_disable_stats=True,
+                                    x_start_time=self.began),
         )  # fmt: skip
         for row in self.rows:
-            run.log({k: v for k, v in row.items() if not k.startswith("_")})
+            run.log({k: v for k, v in row.items() if k not in ("_step", "_runtime")})
         run.finish(exit_code=1 if self.lines else 0)
         if self.lines:
             text = "\n".join(self.lines) + "\n"
