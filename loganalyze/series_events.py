@@ -127,7 +127,7 @@ def _grown(
         height=float(y[peak] - base) if level.size == 1 else height,
         z=z,
         limit=level.limit,
-        chance=min(search.chance * (level.limit / z) ** level.power, row),
+        chance=min(max(tail.beyond(first, last) for tail in level.tails), row),
         sigma=sigma,
         span=level.size * level.count,
         recovered=recovered,
