@@ -57,17 +57,17 @@ def fine_tuning(rng: np.random.Generator, n: int, share: float) -> Floats:
     """Three epochs: the loss steps down at each edge and is flat between."""
     t = np.arange(n) / n
     level = 0.9 + 0.5 * np.exp(-t * 40) - 0.12 * np.floor(t * 3) - 0.02 * t
-    return np.asarray(level * np.exp(noise(rng, n, 2.0 * share, memory=0.05)))
+    return np.asarray(level * np.exp(noise(rng, n, share)))
 
 
 def small_batch(rng: np.random.Generator, n: int, share: float) -> Floats:
-    """Fine-tuning with a batch of a few samples: five times the noise, no memory."""
+    """Fine-tuning with a batch of a few samples: a fast start, then flat under the noise."""
     t = np.arange(n) / n
-    return np.asarray((1.1 + 0.5 * np.exp(-t * 15)) * np.exp(noise(rng, n, 5 * share, memory=0.0)))
+    return np.asarray((1.1 + 0.5 * np.exp(-t * 15)) * np.exp(noise(rng, n, share)))
 
 
 def averaged(rng: np.random.Generator, n: int, share: float) -> Floats:
-    """Pre-training, means of ten steps."""
+    """Pre-training, means of ten steps of twice the noise: 0.77 of `share` remains."""
     t = np.arange(1, 10 * n + 1)
     loss = (1.8 + 8.0 * t**-0.35) * np.exp(noise(rng, 10 * n, 2.0 * share))
     return np.asarray(loss.reshape(n, 10).mean(axis=1))
@@ -80,13 +80,28 @@ def shrinking(rng: np.random.Generator, n: int, share: float) -> Floats:
     return np.asarray((1.8 + 8.0 * t**-0.35) * np.exp(factor * noise(rng, n, share)))
 
 
-FAMILIES: dict[str, tuple[Callable[[np.random.Generator, int, float], Floats], int]] = {
+def forgetful(rng: np.random.Generator, n: int, share: float) -> Floats:
+    """Small batches without memory: a lone bad batch is a draw of the tail like any other."""
+    t = np.arange(n) / n
+    return np.asarray((1.1 + 0.5 * np.exp(-t * 15)) * np.exp(noise(rng, n, share, memory=0.0)))
+
+
+Maker = Callable[[np.random.Generator, int, float], Floats]
+#: Families of the protocol: curve, steps between two points.
+FAMILIES: dict[str, tuple[Maker, int]] = {
     "pre-training": (power_law, 1),
     "fine-tuning, 3 epochs": (fine_tuning, 1),
     "small batch": (small_batch, 1),
     "10-step means": (averaged, 10),
-    "shrinking noise": (shrinking, 1),
 }
+#: Harder ones, shown beside them.
+HARDER: dict[str, tuple[Maker, int]] = {
+    "shrinking noise": (shrinking, 1),
+    "small batch, no memory": (forgetful, 1),
+}
+EVERY = {**FAMILIES, **HARDER}
+LEVELS = (0.012, 0.03)
+HARD_LEVELS = (0.06, 0.15)
 
 
 def _restart(loss: Floats, rng: np.random.Generator, share: float) -> tuple[Floats, Floats, Floats]:
@@ -118,7 +133,7 @@ def _disturbed(loss: Floats, rng: np.random.Generator, which: int) -> Floats:
 def healthy(family: str, seed: int, n: int, share: float) -> Curve:
     """A curve without a spike; restart, data mix, kink and warm-up take turns by the seed."""
     rng = np.random.default_rng([seed, 1])
-    make, interval = FAMILIES[family]
+    make, interval = EVERY[family]
     loss = _disturbed(make(rng, n, share), rng, seed % 5)
     steps, segment = np.arange(n), np.zeros(n)
     if seed % 5 == 4:
@@ -130,7 +145,7 @@ def healthy(family: str, seed: int, n: int, share: float) -> Curve:
 def spiky(family: str, seed: int, n: int, share: float) -> Curve:
     """A curve with every height and length once, at least 0.8 n / 18 points apart."""
     rng = np.random.default_rng([seed, 2])
-    make, interval = FAMILIES[family]
+    make, interval = EVERY[family]
     loss = make(rng, n, share)
     shapes = [(h, length) for h in HEIGHTS for length in LENGTHS]
     places = np.linspace(0.06 * n, 0.95 * n, len(shapes)).astype(int)

@@ -127,7 +127,7 @@ def _grown(
         height=float(y[peak] - base) if level.size == 1 else height,
         z=z,
         limit=level.limit,
-        chance=min(search.chance * (level.limit / z) ** level.power, row),
+        chance=min(max(tail.beyond(first, last) for tail in level.tails), row),
         sigma=sigma,
         span=level.size * level.count,
         recovered=recovered,
@@ -239,7 +239,7 @@ def _rides(event: Excursion, on: Excursion) -> bool:
 
 def _united(one: Excursion, two: Excursion) -> Excursion:
     strong = one if one.height >= two.height else two
-    late = one if one.end > two.end else two
+    late = _said_last(one, two)
     sharp = two if two.span < one.span and two.onset - one.onset <= one.span else one
     return Excursion(
         onset=sharp.onset,
@@ -254,6 +254,18 @@ def _united(one: Excursion, two: Excursion) -> Excursion:
         span=max(one.span, two.span) if one.span != 1 and two.span != 1 else 1,
         recovered=late.recovered,
     )
+
+
+def _said_last(one: Excursion, two: Excursion) -> Excursion:
+    """Which of two events tells the end: the later one; a longer mean knows better it did not end.
+
+    A mean of few points falls half back by chance where the level only rose a little.
+    """
+    wide, narrow = (one, two) if one.span > two.span else (two, one)
+    together = wide.onset <= narrow.onset + wide.span
+    if 1 < narrow.span < wide.span and wide.recovered is False and together:
+        return wide
+    return one if one.end > two.end else two
 
 
 def _without(y: Floats, events: list[Excursion]) -> tuple[Floats, Floats]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy import special
 
 from loganalyze.series import (
     MAD_TO_SIGMA,
@@ -16,6 +17,7 @@ from loganalyze.series import (
     past_median,
     stretches,
 )
+from loganalyze.series_outliers import memory_of, surprise
 
 #: Points of the baseline, for single points and for the two coarser scales (in blocks).
 WINDOW = 101
@@ -24,13 +26,17 @@ EARLY = (300, 15)
 EARLY_MARGIN = 1.2
 LEAP = 0.17  # log of a leap that counts from search.z on: 20 %, less one deviation
 #: (block size, baseline in blocks) of the coarser scales; the tested mean is over four blocks.
-COARSE = ((4, 65), (32, 33))
+COARSE = ((4, 129), (32, 33))
 BLOCKS = 4
 COARSE_FLOOR = 0.4  # of the floor of single points: means of many are better known
 CLIP = 4.0  # deviations at which single points are clipped before they are averaged
 TAIL_SHARE = 0.004  # share of points in the lower tail from which the upper one is foretold
+TRIMMED = 0.05  # share of that tail, at its end, which does not speak: an edge of the curve may
 PRIOR_POWER, PRIOR_POINTS = 6.0, 20  # of a tail about which little is known
+BEND = 5.0  # Student's t falls as a power of sqrt(z**2 + freedom * scale**2), not of z
 POWERS = (3.5, 12.0)  # of a tail, from heavier than Student's t with 4 degrees to nearly normal
+NORMAL_MARGIN = 1.05  # four blocks of clipped heavy-tailed points are not quite normal
+ALONE = 0.2  # of the chance, for the deviation that does not look at neighbours
 MOST = 400  # candidates of one pass; more would be another kind of series, not events
 
 
@@ -53,6 +59,22 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
+class Tail:
+    """How far noise goes: `chance` of its points beyond `limit`, falling as a power from there."""
+
+    z: Floats
+    limit: float
+    power: float
+    chance: float
+
+    def beyond(self, first: int, last: int) -> float:
+        """Share of points that noise takes beyond the highest of places [first, last]."""
+        high = float(self.z[first : last + 1].max())
+        fall = float((self.limit**2 + BEND) / (high**2 + BEND)) ** (0.5 * self.power)
+        return self.chance * fall if high > 0 else 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Level:
     """One scale: base and sigma (of the tested mean) before each point, deviations, limit."""
 
@@ -62,8 +84,8 @@ class Level:
     floor: Floats
     z: Floats
     limit: float
+    tails: tuple[Tail, ...]  # of every test that must agree before an event is rare
     size: int  # points in a block
-    power: float  # of the lower tail
     count: int  # blocks in the tested mean
     reach: int  # points that the baseline looks back
 
@@ -81,11 +103,13 @@ def tail_limit(null: Floats, chance: float, least: float) -> tuple[float, float]
     top = np.sort(np.partition(low, len(low) - count)[len(low) - count :])
     if top[0] <= 0:
         return least, PRIOR_POWER
-    logs = float(np.sum(np.log(top / top[0])))
-    power = (count + PRIOR_POINTS) / (logs + PRIOR_POINTS / PRIOR_POWER)
+    bent = np.sqrt(top**2 + BEND)
+    rank = np.arange(count - 1, 0, -1)  # of the larger of two neighbours, 1 for the largest
+    gaps = (rank * np.log(bent[1:] / bent[:-1]))[rank > TRIMMED * count]
+    power = (len(gaps) + PRIOR_POINTS) / (float(np.sum(gaps)) + PRIOR_POINTS / PRIOR_POWER)
     power = float(np.clip(power, *POWERS))
-    limit = top[0] * (count / len(low) / chance) ** (1.0 / power)
-    return max(least, float(limit)), power
+    limit = bent[0] * (count / len(low) / chance) ** (1.0 / power)
+    return max(least, float(np.sqrt(max(limit**2 - BEND, 0.0)))), power
 
 
 def fine_level(y: Floats, search: Search, window: int = WINDOW) -> Level:
@@ -105,6 +129,12 @@ def fine_level(y: Floats, search: Search, window: int = WINDOW) -> Level:
     null = (y - centre) / sigma
     null = null[window:] if len(y) > 2 * window else null
     limit, power = tail_limit(null, search.chance, search.z)
+    tails = (Tail(z, limit, power, search.chance),)
+    if memory := memory_of(null):
+        odd = _beside_neighbours((rest - trend) / sigma, null, memory, power, search)
+        alone, _ = tail_limit(null, ALONE * search.chance, search.z)
+        z = np.maximum(odd.z, z * (odd.limit / alone))
+        limit, tails = odd.limit, (*tails, odd)
     return Level(
         centre=centre,
         base=base + trend,
@@ -112,11 +142,25 @@ def fine_level(y: Floats, search: Search, window: int = WINDOW) -> Level:
         floor=floor,
         z=z,
         limit=limit,
-        power=power,
+        tails=tails,
         size=1,
         count=1,
         reach=4 * window,
     )
+
+
+def _beside_neighbours(
+    signed: Floats, null: Floats, memory: float, power: float, search: Search
+) -> Tail:
+    """What is surprising beside its neighbours, where those are correlated.
+
+    It gets most of the chance; the deviation alone, which also sees a rise over several points,
+    gets the rest (ALONE).
+    """
+    mirrored = -surprise(-null, memory, power)
+    chance = (1.0 - ALONE) * search.chance
+    limit, fall = tail_limit(mirrored, chance, search.z)
+    return Tail(surprise(signed, memory, power), limit, fall, chance)
 
 
 def early_level(y: Floats, search: Search) -> Level:
@@ -138,13 +182,14 @@ def early_level(y: Floats, search: Search) -> Level:
     against = z > level.z
     limit = level.limit * EARLY_MARGIN
     great = against & (z > search.z) & (part - middle > LEAP)
-    z = np.where(great, np.maximum(z, 1.001 * limit), z)
+    z = np.maximum(np.where(great, np.maximum(z, 1.001 * limit), z), level.z)
     return replace(
         level,
-        z=np.maximum(z, level.z),
+        z=z,
         base=np.where(against, middle, level.base),
         sigma=np.where(against, sigma, level.sigma),
         limit=limit,
+        tails=(Tail(z, limit, level.tails[0].power, search.chance),),
     )
 
 
@@ -161,8 +206,7 @@ def coarse_level(y: Floats, fine: Level, size: int, width: int, search: Search) 
     mean = past_mean(blocks, BLOCKS)
     base = _later(past_median(blocks, width), BLOCKS - 1)
     rest = mean - base
-    lag = _later(past_median(np.nan_to_num(rest), width), BLOCKS)
-    lag[: width // 2] = 0.0
+    lag, recent = _lags(np.nan_to_num(rest), width)
     centre = centred_median(blocks, width)
     null = mean - _later(centre, BLOCKS // 2)
     spread = MAD_TO_SIGMA * float(np.nanmedian(np.abs(null))) if len(blocks) else 0.0
@@ -170,24 +214,47 @@ def coarse_level(y: Floats, fine: Level, size: int, width: int, search: Search) 
     local = block_means(fine.sigma, size) / typical
     sigma = np.maximum(spread * local, typical * local / np.sqrt(size * BLOCKS))
     sigma = np.maximum(sigma, COARSE_FLOOR * block_means(fine.floor, size))
+    lag = np.where(recent - lag > sigma, recent, lag)  # the level stepped down and holds still
     early = np.clip(2.0 * width / np.maximum(np.arange(len(lag)), 1), 1.0, 2.5)
     lag = np.where(lag > 0, lag * early, lag)  # a rise is known half at first
     trend = np.maximum(np.nan_to_num(lag), -3.0 * sigma)
-    z = np.where(rest > 0.5 * sigma, (rest - trend) / sigma, 0.0)
-    z[:width] = 0.0
-    limit, power = tail_limit((null / sigma)[width:], search.chance * size, search.coarse_z)
+    z = np.nan_to_num(np.where(rest > 0.5 * sigma, (rest - trend) / sigma, 0.0))
+    z[: width // 2] = 0.0
+    known = (null / sigma)[width:]
+    tail, power = tail_limit(known, search.chance * size, search.coarse_z)
+    limit = max(search.coarse_z, min(tail, _normal_limit(known, search.chance * size)))
     return Level(
         centre=centre,
         base=base + trend,
         sigma=sigma,
         floor=fine.floor,
-        z=np.nan_to_num(z),
+        z=z,
         limit=limit,
-        power=power,
+        tails=(Tail(z, tail, power, search.chance),),
         size=size,
         count=BLOCKS,
         reach=2 * size * width,
     )
+
+
+def _lags(rest: Floats, width: int) -> tuple[Floats, Floats]:
+    """How far a series runs ahead of its past median: over the window, and over its last quarter.
+
+    0.0 where too little has been seen.
+    """
+    lags = [_later(past_median(rest, past), BLOCKS) for past in (width, width // 4 | 1)]
+    for lag in lags:
+        lag[: width // 2] = 0.0
+    return lags[0], lags[1]
+
+
+def _normal_limit(null: Floats, chance: float) -> float:
+    """The same as tail_limit for means of many clipped points, whose tail is nearly normal."""
+    low = -null[np.isfinite(null)]
+    if len(low) < 10 / TAIL_SHARE or chance >= TAIL_SHARE:
+        return np.inf
+    reached = float(np.quantile(low, 1.0 - TAIL_SHARE))
+    return NORMAL_MARGIN * reached * float(special.ndtri(chance) / special.ndtri(TAIL_SHARE))
 
 
 def _later(x: Floats, by: int) -> Floats:

@@ -105,7 +105,7 @@ def loss_search(context: Context, curve: Curve) -> Search:
 
 def beyond_noise(context: Context, curve: Curve, event: Excursion) -> bool:
     """Whether noise of this run would not reach it, not once in a thousand such runs."""
-    least = "loss_spike.z_warning" if event.span == 1 else "loss_spike.z_coarse"
+    least = "loss_spike.z_warning" if event.span == 1 else "loss_spike.z_coarse_warning"
     rare = max(
         context.value("loss_spike.chance_warning"),
         context.value("loss_spike.false_per_run") / len(curve.y),
