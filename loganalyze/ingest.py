@@ -70,6 +70,12 @@ def _says_something(run: RunLog, arguments: Sequence[str]) -> bool:
     return named or len(run.readings) > 0 or len(run.events) > 0
 
 
+def limits_reached(runs: Iterable[RunLog]) -> tuple[str, ...]:
+    """What is told of inputs that were not read to their end because a limit was reached."""
+    told = (p.message for run in runs for p in run.problems if p.rule == "limit_reached")
+    return tuple(dict.fromkeys(told))
+
+
 def total_bytes(arguments: Sequence[str]) -> int:
     """Bytes on disk behind the arguments, for a progress bar."""
     files = [path for one in plan(arguments).groups for path in (*one.paths, *one.texts)]
