@@ -1,4 +1,4 @@
-"""A run on disk: `runs/<run>/` with readings.parquet, events.parquet and run.json.
+"""A run on disk: `runs/<run>/` with readings/*.parquet, events.parquet and run.json.
 
 Plain Parquet, readable by DuckDB, polars and Spark. A run is written beside its place and moved
 there in one rename, so a killed writer leaves either the old run or the new one.
@@ -10,25 +10,23 @@ import errno
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from loganalyze.errors import OutputError, StoreError
 from loganalyze.model import Account, LineRef, Problem, RunLog, RunMeta, Segment, Source
-from loganalyze.spill import slices
+from loganalyze.store_parts import read_parts, write_parts
 
-SCHEMA = "loganalyze.run/1"
+SCHEMA = "loganalyze.run/2"
 _META = "run.json"
+_READINGS = "readings"
 #: Attempts to put a run in its place while other writers put theirs.
 _TURNS = 20
-ROW_GROUP = 1 << 18
 
 
 def is_run(path: Path) -> bool:
@@ -44,9 +42,9 @@ def write_run(run: RunLog, store: Path) -> Path:
         with tempfile.TemporaryDirectory(dir=store, prefix=f".{run.meta.id}.") as made:
             fresh = Path(made) / "run"
             fresh.mkdir()
-            _write_readings(run.readings, fresh / "readings.parquet")
+            parts = write_parts(run.readings, fresh / _READINGS)
             run.events.write_parquet(fresh / "events.parquet", compression="zstd")
-            (fresh / _META).write_text(_dump(run), encoding="utf-8")
+            (fresh / _META).write_text(_dump(run, parts), encoding="utf-8")
             _swap(fresh, place)
     except OSError as error:
         raise OutputError(
@@ -54,22 +52,6 @@ def write_run(run: RunLog, store: Path) -> Path:
             hint="choose another folder with --store",
         ) from error
     return place
-
-
-def _write_readings(readings: pl.DataFrame, path: Path) -> None:
-    """Row group by row group; integers as differences, which are small where lines follow."""
-    schema = readings.head(0).to_arrow().schema
-    integers = [field.name for field in schema if pa.types.is_integer(field.type)]
-    with pq.ParquetWriter(
-        path,
-        schema,
-        compression="zstd",
-        compression_level=1,
-        use_dictionary=False,
-        column_encoding=dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
-    ) as writer:
-        for piece in slices(readings, ROW_GROUP):
-            writer.write_table(piece.to_arrow())
 
 
 def _swap(fresh: Path, place: Path) -> None:
@@ -87,10 +69,11 @@ def _swap(fresh: Path, place: Path) -> None:
                 raise
 
 
-def _dump(run: RunLog) -> str:
+def _dump(run: RunLog, parts: Sequence[str]) -> str:
     document = {
         "schema": SCHEMA,
         "meta": asdict(run.meta),
+        "parts": list(parts),
         "problems": [asdict(problem) for problem in run.problems],
         "sources": [asdict(source) for source in run.sources],
     }
@@ -106,7 +89,7 @@ def read_run(place: Path) -> RunLog:
                 f"{place}: written as {document.get('schema')}, this version reads {SCHEMA}",
                 hint="ingest the logs again",
             )
-        readings = pl.read_parquet(place / "readings.parquet")
+        readings = read_parts(place / _READINGS, document["parts"])
         events = pl.read_parquet(place / "events.parquet")
         return RunLog(
             meta=_meta(document["meta"]),

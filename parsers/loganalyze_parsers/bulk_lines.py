@@ -69,7 +69,9 @@ def framed(
 def named_groups(match: re.Match[str]) -> list[tuple[str, int, str]]:
     """Name, start and text of the named groups that took part, in order of their places."""
     names = [name for name, text in match.groupdict().items() if text is not None]
-    return sorted(((name, match.start(name), match[name]) for name in names), key=lambda one: one[1])
+    return sorted(
+        ((name, match.start(name), match[name]) for name in names), key=lambda one: one[1]
+    )
 
 
 def epoch_seconds(times: Mapping[str, Floats]) -> npt.NDArray[np.int64]:

@@ -8,7 +8,6 @@ the reader; a test holds the numbers of both ways equal.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from loganalyze_parsers import lazy
 from loganalyze_parsers.blocks import Block
 from loganalyze_parsers.bulk_lines import (
     PLAIN,
@@ -47,11 +47,11 @@ _TIMES = ("year", "month", "day", "hour", "minute", "second", "thousandths")
 _MORE_BETAS = "".join(
     rf"(?:, \((?P<x{k}>{PLAIN}), (?P<y{k}>{PLAIN})\)" for k in range(8)
 ) + ")?" * 8  # fmt: skip
-_PROGRESS = re.compile(
+_PROGRESS = lazy.pattern(
     rf"{_STAMP}\[Rank 0\] step=(?P<step>\d+), skipped=(?P<skipped>\d+), lr=\[(?P<lr>{PLAIN})"
     rf"(?:, (?P<lr1>{PLAIN}))?\], mom=\[\((?P<beta1>{PLAIN}), (?P<beta2>{PLAIN})\){_MORE_BETAS}\]"
 )
-_THROUGHPUT = re.compile(
+_THROUGHPUT = lazy.pattern(
     rf"{_STAMP}(?:\[Rank 0\] )?epoch=(?P<epoch>\d+)/micro_step=(?P<micro>\d+)/global_step="
     rf"(?P<step>\d+), RunningAvgSamplesPerSec=(?P<mean>{PLAIN}), CurrSamplesPerSec="
     rf"(?P<rate>{PLAIN}), MemAllocated=(?P<memory>{PLAIN})GB, MaxMemAllocated=(?P<peak>{PLAIN})GB"
@@ -155,9 +155,7 @@ def _teach(raw: bytes) -> Lesson | None:
     return Lesson(tuple(slots), kind=kind)
 
 
-def _frame(
-    text: Text, block: Block, found: Sequence[Found], source: int
-) -> pl.DataFrame | None:
+def _frame(text: Text, block: Block, found: Sequence[Found], source: int) -> pl.DataFrame | None:
     """Columns of the lines found; ValueError where a stamp is no time."""
     if not found:
         return None

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from loganalyze.model import Batch, LineRef, Reading
+from loganalyze_parsers import lazy
 from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.nvidia_smi_lines import MIB, Made, parse_lines
 from loganalyze_parsers.prefixes import wall_seconds
@@ -31,9 +32,9 @@ COLUMNS = {
     "pclk": ("gpu_sm_clock_hz", 1e6),
     "mclk": ("raw/gpu_mem_clock_hz", 1e6),
 }
-_HEADER = re.compile(r"^# ?(?:Date +)?(?:Time +)?gpu +\S", re.IGNORECASE)
+_HEADER = lazy.pattern(r"^# ?(?:Date +)?(?:Time +)?gpu +\S", re.IGNORECASE)
 _ROW_STARTS = frozenset({"gpu", "date", "time"})
-_DATE = re.compile(r"^(\d{4})(\d\d)(\d\d)$")
+_DATE = lazy.pattern(r"^(\d{4})(\d\d)(\d\d)$")
 
 
 def sniff(head: Head) -> float:

@@ -206,7 +206,9 @@ def apply(template: Template, text: Text, lines: Ints, *, probe: bool) -> tuple[
         if rows.read(template):
             taken.append(rows.lines)
             values.append(rows.values())
-            spans.append(np.stack(rows.spans) if rows.spans else np.empty((0, len(rows.lines)), int))
+            spans.append(
+                np.stack(rows.spans) if rows.spans else np.empty((0, len(rows.lines)), int)
+            )
     if not taken:
         return None, lines
     found = _found(template, text, np.concatenate(taken), np.hstack(values), np.hstack(spans))
@@ -269,9 +271,7 @@ class TemplateReader:
                 self._learn(text, self._applied(later, text, lines, found), found)
         return found
 
-    def _applied(
-        self, indices: Sequence[int], text: Text, lines: Ints, found: list[Found]
-    ) -> Ints:
+    def _applied(self, indices: Sequence[int], text: Text, lines: Ints, found: list[Found]) -> Ints:
         """The lines that none of these templates read."""
         for index in indices:
             if not len(lines):
@@ -286,9 +286,7 @@ class TemplateReader:
         """Read what is left with templates learnt from it."""
         failures = at = 0
         while (
-            at < len(lines)
-            and failures < _MAX_FAILURES
-            and len(self._templates) < _MAX_TEMPLATES
+            at < len(lines) and failures < _MAX_FAILURES and len(self._templates) < _MAX_TEMPLATES
         ):
             line = text.raw[int(text.starts[lines[at]]) : int(text.ends[lines[at]])]
             at += 1
