@@ -90,6 +90,20 @@ def _says_something(run: RunLog, arguments: Sequence[str]) -> bool:
     return named or len(run.readings) > 0 or len(run.events) > 0
 
 
+def limits_reached(runs: Iterable[RunLog]) -> tuple[str, ...]:
+    """What is told of inputs that were not read to their end because a limit was reached."""
+    return _messages(runs, "limit_reached")
+
+
+def passed_by(runs: Iterable[RunLog]) -> tuple[str, ...]:
+    """What lay in the folders and was not read because it is no plain file, with the reason."""
+    return _messages(runs, "passed_by")
+
+
+def _messages(runs: Iterable[RunLog], rule: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(p.message for r in runs for p in r.problems if p.rule == rule))
+
+
 def total_bytes(arguments: Sequence[str]) -> int:
     """Bytes on disk behind the arguments, for a progress bar."""
     files = [path for one in plan(arguments).groups for path in (*one.paths, *one.texts)]

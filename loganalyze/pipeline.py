@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,9 +12,11 @@ from loganalyze import __version__
 from loganalyze.config import load_thresholds
 from loganalyze.detectors import detect
 from loganalyze.diagnose import diagnose
-from loganalyze.ingest import Progress, ingest
+from loganalyze.ingest import Progress, ingest, limits_reached
 from loganalyze.model import Diagnosis, Finding, Report, RunLog, severity_rank
 from loganalyze.profile import choose_profile
+
+__all__ = ["Judging", "has_metrics", "judge", "limits_reached", "report_on", "worst_rank"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,17 +76,3 @@ def worst_rank(report: Report) -> int:
 def has_metrics(report: Report) -> bool:
     """Whether any run has a row of numbers."""
     return any(len(diagnosis.run.readings) for diagnosis in report.diagnoses)
-
-
-def limits_reached(runs: Iterable[RunLog]) -> tuple[str, ...]:
-    """What is told of inputs that were not read to their end because a limit was reached."""
-    return _messages(runs, "limit_reached")
-
-
-def passed_by(runs: Iterable[RunLog]) -> tuple[str, ...]:
-    """What lay in the folders and was not read because it is no plain file, with the reason."""
-    return _messages(runs, "passed_by")
-
-
-def _messages(runs: Iterable[RunLog], rule: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(p.message for r in runs for p in r.problems if p.rule == rule))

@@ -1,4 +1,4 @@
-"""A run on disk: `runs/<run>/` with readings.parquet, events.parquet and run.json.
+"""A run on disk: `runs/<run>/` with readings/*.parquet, events.parquet and run.json.
 
 Plain Parquet, readable by DuckDB, polars and Spark. A run is written beside its place and exchanged
 with the old one in one step of the file system, so a killed writer leaves the old run or the new
@@ -13,26 +13,24 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from loganalyze.errors import OutputError, StoreError
 from loganalyze.leftovers import abandoned, workshop
 from loganalyze.model import Account, LineRef, Problem, RunLog, RunMeta, Segment, Source
-from loganalyze.spill import slices
+from loganalyze.store_parts import read_parts, write_parts
 
-SCHEMA = "loganalyze.run/1"
+SCHEMA = "loganalyze.run/2"
 _META = "run.json"
+_READINGS = "readings"
 #: Attempts to put a run in its place while other writers put theirs.
 _TURNS = 20
-ROW_GROUP = 1 << 18
 
 
 def is_run(path: Path) -> bool:
@@ -49,9 +47,9 @@ def write_run(run: RunLog, store: Path) -> Path:
         with workshop(store, run.meta.id[:20]) as made:
             fresh = made / "run"
             fresh.mkdir()
-            _write_readings(run.readings, fresh / "readings.parquet")
+            parts = write_parts(run.readings, fresh / _READINGS)
             run.events.write_parquet(fresh / "events.parquet", compression="zstd")
-            (fresh / _META).write_text(_dump(run), encoding="utf-8")
+            (fresh / _META).write_text(_dump(run, parts), encoding="utf-8")
             _swap(fresh, place)
     except OSError as error:
         raise OutputError(
@@ -59,22 +57,6 @@ def write_run(run: RunLog, store: Path) -> Path:
             hint="choose another folder with --store",
         ) from error
     return place
-
-
-def _write_readings(readings: pl.DataFrame, path: Path) -> None:
-    """Row group by row group; integers as differences, which are small where lines follow."""
-    schema = readings.head(0).to_arrow().schema
-    integers = [field.name for field in schema if pa.types.is_integer(field.type)]
-    with pq.ParquetWriter(
-        path,
-        schema,
-        compression="zstd",
-        compression_level=1,
-        use_dictionary=False,
-        column_encoding=dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
-    ) as writer:
-        for piece in slices(readings, ROW_GROUP):
-            writer.write_table(piece.to_arrow())
 
 
 def _swap(fresh: Path, place: Path) -> None:
@@ -133,10 +115,11 @@ def sweep(store: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _dump(run: RunLog) -> str:
+def _dump(run: RunLog, parts: Sequence[str]) -> str:
     document = {
         "schema": SCHEMA,
         "meta": asdict(run.meta),
+        "parts": list(parts),
         "problems": [asdict(problem) for problem in run.problems],
         "sources": [asdict(source) for source in run.sources],
     }
@@ -152,7 +135,7 @@ def read_run(place: Path) -> RunLog:
                 f"{place}: written as {document.get('schema')}, this version reads {SCHEMA}",
                 hint="ingest the logs again",
             )
-        readings = pl.read_parquet(place / "readings.parquet")
+        readings = read_parts(place / _READINGS, document["parts"])
         events = pl.read_parquet(place / "events.parquet")
         return RunLog(
             meta=_meta(document["meta"]),

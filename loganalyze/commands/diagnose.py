@@ -114,7 +114,7 @@ def _print(report: Report, format_: str, lang: str, written: tuple[Path, ...]) -
 
 def _tell_passed(report: Report) -> None:
     """On standard error, what was passed by in the folders, and why."""
-    from loganalyze.pipeline import passed_by
+    from loganalyze.ingest import passed_by
 
     for message in passed_by(diagnosis.run for diagnosis in report.diagnoses):
         click.echo(f"loganalyze: {message}", err=True)

@@ -32,8 +32,7 @@ def command(
     \b
     loganalyze ingest slurm-77.out slurm-77.err
     """
-    from loganalyze.ingest import ingest, total_bytes
-    from loganalyze.pipeline import limits_reached, passed_by
+    from loganalyze.ingest import ingest, limits_reached, passed_by, total_bytes
     from loganalyze.store import write_run
 
     shown = not (quiet or no_progress)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import polars as pl
 
@@ -71,7 +71,21 @@ class Taken:
     ignored: str = ""
 
 
-Bulk = Callable[[Block, int, int], pl.DataFrame | None]
+#: What a bulk way saw in a block: its own affair.
+Look = Any
+
+
+class Bulk(Protocol):
+    """The fast way through one input: a block's lines by the column, in two steps."""
+
+    def look(self, block: Block, source: int, ranks_per_node: int) -> Look | None:
+        """All that can be said of a block by itself; called from threads, in any order."""
+
+    def settle(self, look: Look) -> pl.DataFrame | None:
+        """The frame of all lines taken (each `line` once), by what came before.
+
+        Called in the order of the blocks, for those whose look was not None.
+        """
 
 
 class Reader(Protocol):
@@ -99,13 +113,14 @@ class Reader(Protocol):
 class Dialect:
     """A family of text lines. A line is offered to the reader if it has one of the markers.
 
-    bulk: optional, makes the fast way for one input: called with (block, source, ranks_per_node)
-    it gives the frame of all lines of the block that it is certain of (each `line` once); the
-    rest is left to the reader, which is told by passed() what went by.
+    bulk: optional, makes the fast way for one input: it gives the frame of all lines of a block
+    that it is certain of; the rest is left to the reader, which is told by passed() what went by.
     """
 
     name: str
     markers: tuple[str, ...]
     reader: Callable[[], Reader]
     bulk: Callable[[], Bulk] | None = None
+    once: frozenset[str] = frozenset()  # markers that say all they have to say the first time
+    stateless: bool = False  # whether feed() never depends on earlier lines
     about: str = ""  # what it reads, where the module's docstring speaks of several formats

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from loganalyze import config
 from loganalyze.model import Batch, Event, LineRef, Reading
+from loganalyze_parsers import lazy
 from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.nvidia_smi_lines import MIB, Made, parse_lines
 
@@ -41,11 +42,11 @@ FIELDS = {
     "DEV_SM_CLOCK": ("gpu_sm_clock_hz", 1e6),
     "DEV_MEM_CLOCK": ("raw/gpu_mem_clock_hz", 1e6),
 }
-_SAMPLE = re.compile(
+_SAMPLE = lazy.pattern(
     r"^DCGM_FI_(?P<field>\w{1,80})\{(?P<labels>[^}]{0,2000})\} (?P<value>\S{1,40})"
     r"(?: (?P<time_ms>\d{10,16}))?$"
 )
-_GPU = re.compile(r'(?:^|,)gpu="(\d{1,9})"')
+_GPU = lazy.pattern(r'(?:^|,)gpu="(\d{1,9})"')
 #: DCGM writes blanks as huge numbers: 2**47 and up for fp64, 2**63 - 16 and up for int64.
 _BLANK = 140737488355328.0
 

@@ -35,6 +35,7 @@ from loganalyze_parsers.deepspeed_progress import (
 from loganalyze_parsers.deepspeed_reports import Reports
 from loganalyze_parsers.deepspeed_scale import take_scale
 from loganalyze_parsers.deepspeed_state import State
+from loganalyze_parsers.markers import holds
 from loganalyze_parsers.wrapped import Wrapped, merged
 
 _Take = Callable[[Line, State], Taken | None]
@@ -76,7 +77,7 @@ _WHOLE = (
 
 def is_cut(text: str) -> bool:
     """Whether a line of the engine goes on behind its end."""
-    if not any(word in text for word in ("step=", "loss scale", "time (ms) |")):
+    if not holds(text, ("step=", "loss scale", "time (ms) |")):
         return False
     ends_open = text.endswith((",", "|"))
     return any(head.search(text) and (ends_open or not rest.search(text)) for head, rest in _WHOLE)
@@ -110,15 +111,15 @@ class DeepSpeedReader:
 
     def _whole(self, line: Line) -> Taken | None:
         text = line.text
-        if not self._state.beside_megatron and any(word in text for word in _MEGATRON_MARKERS):
+        if not self._state.beside_megatron and holds(text, _MEGATRON_MARKERS):
             self._state.beside_megatron = True
         self._note_bar(text)
-        if self._reports.kind or any(word in text for word in _REPORT_MARKERS):
+        if self._reports.kind or holds(text, _REPORT_MARKERS):
             taken = self._reports.feed(line, self._state)
             if taken is not None:
                 return taken
         for words, take in _ROUTES:
-            if any(word in text for word in words):
+            if holds(text, words):
                 taken = take(line, self._state)
                 if taken is not None:
                     return taken
@@ -153,4 +154,5 @@ DIALECT = Dialect(
     ),
     reader=DeepSpeedReader,
     bulk=DeepSpeedBulk,
+    once=frozenset(_MEGATRON_MARKERS),
 )

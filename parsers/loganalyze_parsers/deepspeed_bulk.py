@@ -8,29 +8,73 @@ the reader; a test holds the numbers of both ways equal.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
+from loganalyze_parsers import lazy
 from loganalyze_parsers.blocks import Block
-from loganalyze_parsers.bulk_lines import PLAIN, Lines, framed, lines_of
+from loganalyze_parsers.bulk_lines import (
+    PLAIN,
+    begins_with,
+    epoch_seconds,
+    framed,
+    holds_any,
+    is_a_time,
+    named_groups,
+    others,
+    text_of,
+)
 from loganalyze_parsers.deepspeed_progress import first_skipped
 from loganalyze_parsers.deepspeed_state import GIB
+from loganalyze_parsers.layout_rows import Rows
+from loganalyze_parsers.lessons import Found, Lesson, TemplateReader, Text
+from loganalyze_parsers.templates import Slot
 
-_CHANGES_MEANING = [
-    "egatron", "ppo_ep", "E2E latency", "Total Generation", "%|", "\r", "\x1b",
-]  # fmt: skip
-#: All there is between stamp and fields.
-_ORIGIN = (
-    r"^\] \[INFO\] \[[A-Za-z_.]+:[0-9]+:[A-Za-z_]+\] (?:(?:\[Rank 0\] )?epoch|\[Rank 0\] step)$"
-)
-_BETAS = rf"^\[\(({PLAIN}), ({PLAIN})\)(?:, \({PLAIN}, {PLAIN}\))*\]\n?$"
-_PROGRESS_ENDS = (", skipped", ", lr", "], mom")
-_THROUGHPUT_ENDS = (
-    "/micro_step", "/global_step", ", RunningAvgSamplesPerSec", ", CurrSamplesPerSec",
-    ", MemAllocated", "GB, MaxMemAllocated",
+#: Where one stands on another line, lines mean something else; the first is a progress line.
+_NOT_ALONE = (
+    b"skipped=", b"egatron", b"ppo_ep", b"E2E latency", b"Total Generation", b"%|", b"\r", b"\x1b",
 )  # fmt: skip
+_STAMP = (
+    r"\[(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d) (?P<hour>\d\d):(?P<minute>\d\d)"
+    r":(?P<second>\d\d),(?P<thousandths>\d{3})\] \[INFO\] \[[A-Za-z_.]+:\d+:[A-Za-z_]+\] "
+)
+_TIMES = ("year", "month", "day", "hour", "minute", "second", "thousandths")
+_MORE_BETAS = "".join(
+    rf"(?:, \((?P<x{k}>{PLAIN}), (?P<y{k}>{PLAIN})\)" for k in range(8)
+) + ")?" * 8  # fmt: skip
+_PROGRESS = lazy.pattern(
+    rf"{_STAMP}\[Rank 0\] step=(?P<step>\d+), skipped=(?P<skipped>\d+), lr=\[(?P<lr>{PLAIN})"
+    rf"(?:, (?P<lr1>{PLAIN}))?\], mom=\[\((?P<beta1>{PLAIN}), (?P<beta2>{PLAIN})\){_MORE_BETAS}\]"
+)
+_THROUGHPUT = lazy.pattern(
+    rf"{_STAMP}(?:\[Rank 0\] )?epoch=(?P<epoch>\d+)/micro_step=(?P<micro>\d+)/global_step="
+    rf"(?P<step>\d+), RunningAvgSamplesPerSec=(?P<mean>{PLAIN}), CurrSamplesPerSec="
+    rf"(?P<rate>{PLAIN}), MemAllocated=(?P<memory>{PLAIN})GB, MaxMemAllocated=(?P<peak>{PLAIN})GB"
+)
+_INTEGERS = frozenset({"step", "skipped", "epoch", "micro"})
+#: Name of a number on a line -> column and factor; others are not kept.
+_COLUMNS = {
+    "skipped": ("raw/skipped", 1.0), "lr": ("lr", 1.0), "beta1": ("raw/mom_beta1", 1.0),
+    "beta2": ("raw/mom_beta2", 1.0), "mean": ("raw/RunningAvgSamplesPerSec", 1.0),
+    "rate": ("samples_per_s", 1.0), "memory": ("mem_allocated_bytes", GIB),
+    "peak": ("mem_peak_allocated_bytes", GIB), "micro": ("raw/micro_step", 1.0),
+    "epoch": ("raw/epoch_count", 1.0),
+}  # fmt: skip
 Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Progress and throughput lines of a block. plain: whether all progress lines were."""
+
+    progress: pl.DataFrame | None
+    throughput: pl.DataFrame | None
+    plain: bool
 
 
 class DeepSpeedBulk:
@@ -41,56 +85,47 @@ class DeepSpeedBulk:
         self._on = True
         self._step = -1
         self._skipped = 0
+        self._templates = TemplateReader(lambda line: b"step=" in line, _teach)
 
-    def __call__(self, block: Block, source: int, ranks_per_node: int) -> pl.DataFrame | None:
+    def look(self, block: Block, source: int, ranks_per_node: int) -> _Look | None:
+        """The lines of the block, steps unchecked."""
+        if not self._on:
+            return None
+        if b"step=" not in block.data:
+            return _Look(None, None, not holds_any(block.data, _NOT_ALONE))
+        text = text_of(block)
+        found = self._templates.read(text, begins_with(text, "["))
+        if holds_any(others(text, found), _NOT_ALONE):
+            return _Look(None, None, False)
+        try:
+            progress = _frame(text, block, [f for f in found if f.lesson.kind], source)
+            timed = _frame(text, block, [f for f in found if not f.lesson.kind], source)
+        except ValueError:
+            return _Look(None, None, False)
+        return _Look(progress, timed, True)
+
+    def settle(self, look: _Look) -> pl.DataFrame | None:
         """The frame of all lines taken, or None from some block on."""
-        if self._step < 0 and b"skipped=" not in block.data:
+        progress = look.progress
+        if self._on and progress is not None:
+            progress = self._followed(progress)
+        unknown = self._step < 0 and look.progress is None
+        if not look.plain or unknown or (progress is None and look.progress is not None):
             self._on = False  # another sort of log: not worth a look at every line
-        lines = lines_of(block) if self._on else None
-        frames = None if lines is None else self._frames(lines, source)
-        self._on = frames is not None
-        if not frames:
+        frames = [frame for frame in (progress, look.throughput) if frame is not None]
+        if not self._on or not frames:
             return None
         return pl.concat(frames, how="diagonal").sort("offset")
 
-    def _frames(self, lines: Lines, source: int) -> list[pl.DataFrame] | None:
-        told = lines.text.str.contains("skipped=", literal=True)
-        timed = lines.text.str.contains("/global_step=", literal=True)
-        rest = lines.text.filter(~(told | timed))
-        if bool(rest.str.contains_any(_CHANGES_MEANING).any()):
+    def _followed(self, frame: pl.DataFrame) -> pl.DataFrame | None:
+        """With the steps skipped since the line before; None where the steps do not grow."""
+        steps = frame["step"].to_numpy()
+        skipped = frame["raw/skipped"].cast(pl.Int64).to_numpy()
+        if self._step >= int(steps[0]) or not bool((np.diff(steps) > 0).all()):
             return None
-        frames: list[pl.DataFrame] = []
-        rows = np.flatnonzero(told.to_numpy())
-        if len(rows):
-            columns = self._progress(lines.text.gather(rows))
-            if columns is None:
-                return None
-            frames.append(framed(lines, rows, source, columns))
-        rows = np.flatnonzero(timed.to_numpy())
-        if len(rows):
-            columns = _throughput(lines.text.gather(rows))
-            frame = framed(lines, rows, source, columns)
-            frames.append(frame.filter(pl.all_horizontal(pl.col(*columns).is_not_null())))
-        return frames
-
-    def _progress(self, text: pl.Series) -> dict[str, pl.Series] | None:
-        """Columns of progress lines; None where one is not plain or the steps do not grow."""
-        cells, first, last = _cells(text, _PROGRESS_ENDS)
-        steps = cells[0].cast(pl.Int64, strict=False)
-        skipped = cells[1].cast(pl.Int64, strict=False)
-        wall_s = _wall_s(first)
-        rates = _rates(cells[2])
-        betas = _betas(last)
-        if betas is None or any(c.null_count() for c in (steps, skipped, wall_s, rates["lr"])):
-            return None
-        chain = np.concatenate(([self._step], steps.to_numpy()))
-        if not bool((np.diff(chain) > 0).all()):
-            return None
-        columns = {"step": steps, "wall_s": wall_s, "raw/skipped": skipped, **rates, **betas}
-        new = self._newly_skipped(steps.to_numpy(), skipped.to_numpy())
-        columns["skipped_steps"] = pl.Series(new).fill_nan(None)
-        self._step, self._skipped = int(chain[-1]), int(skipped[-1])
-        return columns
+        new = self._newly_skipped(steps, skipped)
+        self._step, self._skipped = int(steps[-1]), int(skipped[-1])
+        return frame.with_columns(skipped_steps=pl.Series(new).fill_nan(None))
 
     def _newly_skipped(self, steps: Ints, skipped: Ints) -> npt.NDArray[np.float64]:
         """Differences; NaN where a line says nothing of its interval."""
@@ -103,72 +138,43 @@ class DeepSpeedBulk:
         return new
 
 
-def _cells(text: pl.Series, ends: tuple[str, ...]) -> tuple[list[pl.Series], pl.Series, pl.Series]:
-    """What stands between the signs of equality, less the next name; the first and last part.
-
-    A cell that does not end as it should keeps its end, and so becomes null as a number.
-    """
-    field = text.str.split_exact("=", len(ends) + 1).struct.field
-    cells = [field(f"field_{k}").str.strip_suffix(end) for k, end in enumerate(ends, 1)]
-    return cells, field("field_0"), field(f"field_{len(ends) + 1}")
-
-
-def _rates(text: pl.Series) -> dict[str, pl.Series]:
-    """One or two groups' learning rates; null where there are more, or other things."""
-    groups = text.str.strip_prefix("[").str.split_exact(", ", 2).struct
-    first = groups.field("field_0").cast(pl.Float64, strict=False)
-    second = groups.field("field_1").cast(pl.Float64, strict=False)
-    whole = groups.field("field_2").is_null()
-    whole &= second.is_not_null() | groups.field("field_1").is_null()
-    columns = {"lr": pl.select(pl.when(whole).then(first)).to_series()}
-    other = pl.select(pl.when(second != first).then(second)).to_series()
-    if other.is_not_null().any():
-        columns["raw/lr_group1"] = other
-    return columns
+def _teach(raw: bytes) -> Lesson | None:
+    """What a plain line of the engine says; None for all others."""
+    if not raw.isascii():
+        return None
+    text = raw.decode("ascii")
+    match = _PROGRESS.fullmatch(text)
+    kind = "progress" if match else ""
+    match = match or _THROUGHPUT.fullmatch(text)
+    if match is None:
+        return None
+    slots = [
+        Slot(name, 1.0, start, said, fixed=name in _TIMES, varies=name not in _INTEGERS)
+        for name, start, said in named_groups(match)
+    ]
+    return Lesson(tuple(slots), kind=kind)
 
 
-def _betas(text: pl.Series) -> dict[str, pl.Series] | None:
-    """The first group's betas; there are only a few different texts in a run."""
-    unique = text.unique()
-    numbers = unique.str.extract_groups(_BETAS)
-    columns: dict[str, pl.Series] = {}
-    for group, name in (("1", "raw/mom_beta1"), ("2", "raw/mom_beta2")):
-        values = numbers.struct.field(group).cast(pl.Float64)
-        if values.null_count():
-            return None
-        columns[name] = text.replace_strict(unique, values, return_dtype=pl.Float64)
-    return columns
-
-
-def _throughput(text: pl.Series) -> dict[str, pl.Series]:
-    """Columns of throughput lines, null where a line is not plain."""
-    cells, first, last = _cells(text, _THROUGHPUT_ENDS)
-    cells.append(last.str.strip_suffix("\n").str.strip_suffix("GB"))
-    epoch, micro, step, mean, current, memory, peak = (
-        cell.cast(pl.Float64, strict=False) for cell in cells
-    )
-    return {
-        "step": step.cast(pl.Int64, strict=False),
-        "wall_s": _wall_s(first),
-        "raw/RunningAvgSamplesPerSec": mean,
-        "samples_per_s": current,
-        "mem_allocated_bytes": memory * GIB,
-        "mem_peak_allocated_bytes": peak * GIB,
-        "raw/micro_step": micro,
-        "raw/epoch_count": epoch,
+def _frame(text: Text, block: Block, found: Sequence[Found], source: int) -> pl.DataFrame | None:
+    """Columns of the lines found; ValueError where a stamp is no time."""
+    if not found:
+        return None
+    rows = Rows(found)
+    times = {name: rows.column(name) for name in _TIMES}
+    if not is_a_time(times).all():
+        raise ValueError("a stamp that is no time")
+    seconds = (epoch_seconds(times) + times["second"].astype(np.int64)).astype(np.float64)
+    columns = {
+        "step": pl.Series(rows.column("step").astype(np.int64)),
+        "wall_s": pl.Series(seconds + times["thousandths"] / 1000.0),
     }
-
-
-def _wall_s(head: pl.Series) -> pl.Series:
-    """Seconds since the epoch of the stamp that opens the line, as if it were UTC.
-
-    Null unless nothing but the envelope stands between the stamp and the first field.
-    """
-    origin = head.str.slice(24)
-    unique = origin.unique()  # a handful: the places in the source that print such lines
-    fine = unique.filter(unique.str.contains(_ORIGIN))
-    known = origin.is_in(fine.implode()) & head.str.starts_with("[")
-    stamps = head.str.slice(1, 19).str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False)
-    thousandths = head.str.slice(21, 3).cast(pl.Float64, strict=False)
-    seconds = stamps.dt.epoch("s").cast(pl.Float64) + thousandths / 1000.0
-    return pl.select(pl.when(known).then(seconds)).to_series()
+    for name in rows.names:
+        if name in _COLUMNS:
+            column, factor = _COLUMNS[name]
+            columns[column] = pl.Series(rows.column(name) * factor)
+    if "lr1" in rows.names:
+        other = rows.column("lr1")
+        same = ~rows.held("lr1") | (other == rows.column("lr"))
+        if not same.all():
+            columns["raw/lr_group1"] = pl.Series(pa.array(other, mask=same))
+    return framed(text, block, rows.lines, source, columns)

@@ -15,38 +15,37 @@ every epoch. A perplexity line has no step: it gets that of the last line before
 
 from __future__ import annotations
 
-import re
-
+from loganalyze_parsers import lazy
 from loganalyze_parsers.api import Line, Taken
 from loganalyze_parsers.deepspeed_state import State, event, parsed, reading
 from loganalyze_parsers.numbers import NUMBER, number
 
-_PPO = re.compile(
+_PPO = lazy.pattern(
     r"epoch: (\d{1,15})\|\s*step: (\d{1,15})\|\s*ppo_ep: (\d{1,15})\|"
     rf"\s*act_loss: ({NUMBER})\|\s*cri_loss: ({NUMBER})\|\s*unsuper_loss: ({NUMBER})"
 )
-_REWARD = re.compile(rf"average reward score: ({NUMBER})")
-_PHASE = re.compile(
+_REWARD = lazy.pattern(rf"average reward score: ({NUMBER})")
+_PHASE = lazy.pattern(
     rf"\|\s*(E2E latency|Gather latency|Generate time|Training time|Others)=({NUMBER})s?"
     rf"(?:\s*\(({NUMBER})%\))?"
 )
-_RATE = re.compile(rf"\|\s*(CurSamplesPerSec|AvgSamplesPerSec)=({NUMBER})")
-_MICRO = re.compile(
+_RATE = lazy.pattern(rf"\|\s*(CurSamplesPerSec|AvgSamplesPerSec)=({NUMBER})")
+_MICRO = lazy.pattern(
     rf"Model Parameters: ({NUMBER}) B, Latency: ({NUMBER})s, TFLOPs: ({NUMBER}), "
     rf"Samples/sec: ({NUMBER}), Time/seq:? ({NUMBER})s, Batch Size: ({NUMBER}), "
     rf"(?:Total Seq. Length|Sequence Length): ({NUMBER})"
 )
-_PERPLEXITY = re.compile(rf"(?:^|\s)ppl: ({NUMBER})(?:, loss: ({NUMBER}))?")
-_SCORES = re.compile(
+_PERPLEXITY = lazy.pattern(rf"(?:^|\s)ppl: ({NUMBER})(?:, loss: ({NUMBER}))?")
+_SCORES = lazy.pattern(
     rf"chosen_last_scores \(higher is better\) : ({NUMBER}),"
     rf"(?: rejected_last_scores \(lower is better\) : ({NUMBER}),)?"
     rf" acc \(higher is better\) : ({NUMBER})"
 )
-_EPOCH_LOSS = re.compile(rf"Epoch (\d{{1,15}})/(\d{{1,15}}) with loss ({NUMBER})")
-_BEGIN = re.compile(
+_EPOCH_LOSS = lazy.pattern(rf"Epoch (\d{{1,15}})/(\d{{1,15}}) with loss ({NUMBER})")
+_BEGIN = lazy.pattern(
     r"Beginning of Epoch (\d{1,15})/(\d{1,15}), Total (Micro|Generation) Batches (\d{1,15})"
 )
-_EVALUATING = re.compile(r"\*{5} Evaluating (\w+), Epoch (\d{1,15})/(\d{1,15}) \*{5}")
+_EVALUATING = lazy.pattern(r"\*{5} Evaluating (\w+), Epoch (\d{1,15})/(\d{1,15}) \*{5}")
 _MICRO_NAMES = (
     "parameters_billion", "micro_latency_s", "micro_tflops", "micro_samples_per_s",
     "time_per_sequence_s", "micro_batch_size", "micro_seq_len",

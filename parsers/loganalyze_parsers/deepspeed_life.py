@@ -9,24 +9,25 @@ event, the others are ignored by name.
 
 from __future__ import annotations
 
-import re
-
+from loganalyze_parsers import lazy
 from loganalyze_parsers.api import Line, Taken
 from loganalyze_parsers.deepspeed_state import State, event
 
-_ENVELOPE = re.compile(r"\[(?P<level>INFO|WARNING|ERROR|DEBUG)\] \[[\w.-]+:\d+:[\w<>]+\]")
-_CONFIG = re.compile(r"\[config\.py:\d+:print\](?: \[Rank \d+\])?\s+([A-Za-z_]\w*)\s*\.*\s+(\S.*)$")
-_VERSION = re.compile(r"DeepSpeed info: version=([\w.+-]+)")
-_STEP = re.compile(r"(?:global_step|checkpoint-|iter_)(\d{1,15})")
-_SAVE_BEGIN = re.compile(r"\[Torch\] Checkpoint (\S+) is about to be saved")
-_SAVE_END = re.compile(r"\[Torch\] Checkpoint (\S+) is ready now")
-_SHARD = re.compile(
+_ENVELOPE = lazy.pattern(r"\[(?P<level>INFO|WARNING|ERROR|DEBUG)\] \[[\w.-]+:\d+:[\w<>]+\]")
+_CONFIG = lazy.pattern(
+    r"\[config\.py:\d+:print\](?: \[Rank \d+\])?\s+([A-Za-z_]\w*)\s*\.*\s+(\S.*)$"
+)
+_VERSION = lazy.pattern(r"DeepSpeed info: version=([\w.+-]+)")
+_STEP = lazy.pattern(r"(?:global_step|checkpoint-|iter_)(\d{1,15})")
+_SAVE_BEGIN = lazy.pattern(r"\[Torch\] Checkpoint (\S+) is about to be saved")
+_SAVE_END = lazy.pattern(r"\[Torch\] Checkpoint (\S+) is ready now")
+_SHARD = lazy.pattern(
     r"\[Torch\] (?:Saving|Saved|Loaded checkpoint)|Saving model checkpoint: |zero checkpoint saved"
     r"|successfully read|loading \d+ zero partition|\[Torch\] Loading checkpoint"
 )
 #: Shards by the tag of their folder, which says of which checkpoint they are.
-_SHARD_SAVE = re.compile(r"\[Torch\] (Saving|Saved) \S*?((?:global_step|checkpoint-|iter_)\d+)")
-_LOAD = re.compile(r"\[Torch\] Loading checkpoint from (\S+)")
+_SHARD_SAVE = lazy.pattern(r"\[Torch\] (Saving|Saved) \S*?((?:global_step|checkpoint-|iter_)\d+)")
+_LOAD = lazy.pattern(r"\[Torch\] Loading checkpoint from (\S+)")
 
 
 def take_life(line: Line, state: State) -> Taken | None:

@@ -15,16 +15,17 @@ from __future__ import annotations
 
 import re
 
+from loganalyze_parsers import lazy
 from loganalyze_parsers.api import Line, Taken
 from loganalyze_parsers.deepspeed_state import GIB, State, parsed, reading
 from loganalyze_parsers.numbers import NUMBER
 
-_LABEL = re.compile(r"see_memory_usage\]\s+(?!MA |CPU )(.*)")
-_USAGE = re.compile(
+_LABEL = lazy.pattern(r"see_memory_usage\]\s+(?!MA |CPU )(.*)")
+_USAGE = lazy.pattern(
     rf"\bMA ({NUMBER}) GB\s+Max_MA ({NUMBER}) GB\s+CA ({NUMBER}) GB\s+Max_CA ({NUMBER}) GB"
 )
-_HOST = re.compile(rf"CPU Virtual Memory:\s+used = ({NUMBER}) GB, percent = ({NUMBER})%")
-_MEMSTATS = re.compile(
+_HOST = lazy.pattern(rf"CPU Virtual Memory:\s+used = ({NUMBER}) GB, percent = ({NUMBER})%")
+_MEMSTATS = lazy.pattern(
     rf"RANK=(\d+) MEMSTATS (.*?) device=\S+ current alloc=({NUMBER})GB "
     rf"\(delta=({NUMBER})GB max=({NUMBER})GB\) "
     rf"current cache=({NUMBER})GB \(delta=({NUMBER})GB max=({NUMBER})GB\)"

@@ -18,28 +18,29 @@ from __future__ import annotations
 import re
 
 from loganalyze.model import Reading
+from loganalyze_parsers import lazy
 from loganalyze_parsers.api import Line, Taken
 from loganalyze_parsers.deepspeed_state import GIB, Engine, State, parsed, rank_of, reading, wall_of
 from loganalyze_parsers.numbers import NUMBER, number
 
-_PROGRESS = re.compile(
+_PROGRESS = lazy.pattern(
     r"\bstep=(\d{1,15}), skipped=(\d{1,15}), lr=\[([^\]]{0,4000})\], mom=\[[\[(]?"
     rf"({NUMBER})?(?:, ({NUMBER}))?"
 )
-_THROUGHPUT = re.compile(
+_THROUGHPUT = lazy.pattern(
     r"(?:epoch=(?P<epoch>\d{1,15})/micro_step=(?P<micro>\d{1,15})/global_step=(?P<step>\d{1,15})"
     r"|\b(?P<old_epoch>\d{1,15})/(?P<count>\d{1,15})), "
     r"(?P<fields>(?:(?:RunningAvg|Curr)?SamplesPerSec=|vm %: )[^\[\]{}]*)"
 )
-_FIELD = re.compile(rf"(\w+)=({NUMBER})(GB)?")
-_HOST = re.compile(rf"vm %: ({NUMBER}), swap %: ({NUMBER})")
-_PIPE = re.compile(
+_FIELD = lazy.pattern(rf"(\w+)=({NUMBER})(GB)?")
+_HOST = lazy.pattern(rf"vm %: ({NUMBER}), swap %: ({NUMBER})")
+_PIPE = lazy.pattern(
     rf"\bsteps: (\d{{1,15}}) loss: ({NUMBER})(?P<more>.{{0,400}}?) iter time \(s\): ({NUMBER})"
     rf" samples/sec: ({NUMBER})"
 )
-_NAMED = re.compile(rf"([A-Za-z]\w*): ({NUMBER})")
-_TIMER = re.compile(rf"(?<![\w-])([A-Za-z0-9][\w-]*): ({NUMBER})")
-_TIMERS = re.compile(r"time \(ms\) \| (.*)")
+_NAMED = lazy.pattern(rf"([A-Za-z]\w*): ({NUMBER})")
+_TIMER = lazy.pattern(rf"(?<![\w-])([A-Za-z0-9][\w-]*): ({NUMBER})")
+_TIMERS = lazy.pattern(r"time \(ms\) \| (.*)")
 
 _MEMORY = {"MemAllocated": "mem_allocated_bytes", "MaxMemAllocated": "mem_peak_allocated_bytes"}
 #: Timer names of both eras (long before 0.10, short since) that have a canonical metric.

@@ -17,23 +17,24 @@ from __future__ import annotations
 
 import re
 
+from loganalyze_parsers import lazy
 from loganalyze_parsers.api import Line, Taken
 from loganalyze_parsers.deepspeed_state import State, event, parsed, reading
 from loganalyze_parsers.numbers import BYTES, MAGNITUDE, NUMBER
 
-_OPERATION = re.compile(
+_OPERATION = lazy.pattern(
     rf"comm op: (\w+) \| time \(ms\): ({NUMBER}) \| msg size: ({NUMBER}) (\w+) \| "
     rf"algbw \(Gbps\): ({NUMBER}) \| busbw \(Gbps\): ({NUMBER})"
 )
 _SUMMARY_HEAD = "Comm. Op"
-_SUMMARY_NAME = re.compile(r"[a-z][a-z_0-9]*$")
-_SUMMARY_ROW = re.compile(
+_SUMMARY_NAME = lazy.pattern(r"[a-z][a-z_0-9]*$")
+_SUMMARY_ROW = lazy.pattern(
     rf"\s*({NUMBER}) (B|KB|MB|GB|TB)\s+(\d{{1,15}})\s+({NUMBER})\s+({NUMBER})\s+({NUMBER})"
     rf"\s+({NUMBER})\s*$"
 )
 _ROW_NAMES = ("count", "total_latency_ms", "avg_latency_ms", "algbw_gbps", "busbw_gbps")
-_PROFILE = re.compile(r"Profile Summary at step (\d{1,15})")
-_PROFILE_ROW = re.compile(
+_PROFILE = lazy.pattern(r"Profile Summary at step (\d{1,15})")
+_PROFILE_ROW = lazy.pattern(
     rf"(?P<label>[A-Za-z][\w /()=*+,.%-]*?):\s+(?P<value>{NUMBER})\s*"
     r"(?P<unit>[KMGTP]?(?:FLOPS|MACs|B)?|us|ms|s)?\s*$"
 )

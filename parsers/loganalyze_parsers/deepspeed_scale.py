@@ -14,20 +14,25 @@ from __future__ import annotations
 
 import re
 
+from loganalyze_parsers import lazy
 from loganalyze_parsers.api import Line, Taken
 from loganalyze_parsers.deepspeed_state import Overflow, State, event, parsed, rank_of, wall_of
 from loganalyze_parsers.numbers import NUMBER, number
 from loganalyze_parsers.tqdm_bar import find_bars
 
-_OVERFLOW = re.compile(
+_OVERFLOW = lazy.pattern(
     r"(?:OVERFLOW! Rank (?P<rank>-?\d{1,6}) Skipping step\.|Overflow detected\. Skipping step\."
     r"|fp16 dynamic loss scale overflow! Skipping step\.)"
     rf"(?: Attempted loss scale: (?P<old>{NUMBER}), (?:reducing to (?P<new>{NUMBER})"
     r"|but hysteresis is (?P<hysteresis>\d+)))?"
 )
-_ITERATION = re.compile(r"Grad overflow on iteration (\d{1,15})")
-_REDUCING = re.compile(rf"Reducing dynamic loss scale from (?P<old>{NUMBER}) to (?P<new>{NUMBER})")
-_GROWING = re.compile(rf"Increasing dynamic loss scale from (?P<old>{NUMBER}) to (?P<new>{NUMBER})")
+_ITERATION = lazy.pattern(r"Grad overflow on iteration (\d{1,15})")
+_REDUCING = lazy.pattern(
+    rf"Reducing dynamic loss scale from (?P<old>{NUMBER}) to (?P<new>{NUMBER})"
+)
+_GROWING = lazy.pattern(
+    rf"Increasing dynamic loss scale from (?P<old>{NUMBER}) to (?P<new>{NUMBER})"
+)
 _COPY = "overflow told by every rank"
 _ENGINES = 2  # DeepSpeed-Chat trains an actor and a critic
 _ONE_STEP_S = 1.0  # without an iteration number, the same words within a second are one step

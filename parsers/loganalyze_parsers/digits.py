@@ -95,21 +95,38 @@ def read_pieces(rows: Bytes, pieces: Pieces) -> tuple[Ints, Bools]:
 
     rows: (n, width) contiguous bytes; width reaches eight bytes beyond the last column.
     """
-    count, width = rows.shape
-    words = np.empty((len(pieces.columns), count), dtype="<u8")
+    words = np.empty((len(pieces.columns), len(rows)), dtype="<u8")
     for word, column in zip(words, pieces.columns, strict=True):
-        word[:] = np.ndarray((count,), dtype="<u8", buffer=rows, offset=column, strides=(width,))
+        word[:] = word_column(rows, column)
     words ^= _ZEROS
     digits = words & pieces.low
     digits <<= pieces.low_shift
     words &= pieces.high
     words <<= pieces.high_shift
     digits |= words
-    np.add(digits, _ABOVE_NINE, out=words)
-    words |= digits
-    odd = np.bitwise_or.reduce(words, axis=0) & _HIGHEST
+    integers, odd = eight_digits(digits)
+    return integers, np.bitwise_or.reduce(odd, axis=0) == 0
+
+
+def word_column(rows: Bytes, column: int) -> Words:
+    """Eight bytes of each row from a column on, as one little-endian word (a view)."""
+    count, width = rows.shape
+    return np.ndarray((count,), dtype="<u8", buffer=rows, offset=column, strides=(width,))
+
+
+def eight_digits(digits: Words) -> tuple[Ints, Words]:
+    """Integers of eight digits each (0 to 9, the first lowest), and what is not 0 where one is not.
+
+    Writes into `digits`.
+
+    >>> eight_digits(np.frombuffer(bytes([0, 0, 0, 0, 0, 1, 2, 3]), dtype="<u8").copy())[0].tolist()
+    [123]
+    """
+    odd = digits + _ABOVE_NINE
+    odd |= digits
+    odd &= _HIGHEST
     for factor, shift, mask in _STEPS:
         digits *= factor
         digits >>= shift
         digits &= mask
-    return digits.view(np.int64), odd == 0
+    return digits.view(np.int64), odd

@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from loganalyze.model import Batch, LineRef, Reading
+from loganalyze_parsers import lazy
 from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.nvidia_smi_lines import MIB, Made, parse_lines
 from loganalyze_parsers.prefixes import wall_seconds
@@ -52,9 +53,9 @@ COLUMNS = {
     "mmclk": ("raw/gpu_mem_clock_hz", 1e6),
     "fbusd": ("mem_used_bytes", MIB),
 }
-_HEADER = re.compile(r"^# ?(?:(?:Date +)?(?:Time +)?gpu|Entity) +\S", re.IGNORECASE)
+_HEADER = lazy.pattern(r"^# ?(?:(?:Date +)?(?:Time +)?gpu|Entity) +\S", re.IGNORECASE)
 _ROW_STARTS = frozenset({"gpu", "date", "time"})
-_DATE = re.compile(r"^(\d{4})(\d\d)(\d\d)$")
+_DATE = lazy.pattern(r"^(\d{4})(\d\d)(\d\d)$")
 
 
 def sniff(head: Head) -> float:

@@ -13,6 +13,7 @@ from functools import cache
 
 from loganalyze import config
 from loganalyze.config import Signature
+from loganalyze_parsers import lazy
 from loganalyze_parsers.numbers import BYTES, leading_number
 
 #: Failure texts stand near the start; verl prints lines of 30 kB.
@@ -20,9 +21,9 @@ SCAN_CHARS = 4096
 _MEMO_SHAPES = 20_000
 _MEMO_CHARS = 500
 _NO_DIGITS = {ord(digit): None for digit in "0123456789"}
-_DIGITS = re.compile(r"\d")
+_DIGITS = lazy.pattern(r"\d")
 #: Program text, shell traces, settings and prose that quote a failure without having it.
-_QUOTED = re.compile(
+_QUOTED = lazy.pattern(
     r"^(?:raise|print|assert|return|import|yield|echo|export) ?\S"
     r"|^(?:warnings?|logg(?:er|ing)|self)\."
     r"|^(?:if|elif|else|except|try|for|while|with|class|def)\b.{0,400}:$"
@@ -75,9 +76,9 @@ def texts() -> tuple[Text, ...]:
 def _text(signature: Signature) -> Text:
     return Text(
         signature=signature,
-        pattern=re.compile(signature.pattern),
-        details=tuple(re.compile(pattern) for pattern in signature.details),
-        exclude=re.compile(signature.exclude) if signature.exclude else None,
+        pattern=lazy.pattern(signature.pattern),
+        details=tuple(lazy.pattern(pattern) for pattern in signature.details),
+        exclude=lazy.pattern(signature.exclude) if signature.exclude else None,
         literals=tuple(_DIGITS.sub("", literal) for literal in signature.literals),
     )
 

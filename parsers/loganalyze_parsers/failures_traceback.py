@@ -9,36 +9,37 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from loganalyze_parsers import lazy
 from loganalyze_parsers.api import Line
 
 HEADER = "Traceback (most recent call last):"
-_FRAME = re.compile(
+_FRAME = lazy.pattern(
     r'^(?:\| )?File "(?P<file>[^"]{1,400})", line (?P<line>\d+)'
     r"(?:(?P<comma>,)? in (?P<name>.{1,200}))?$"
 )
-_CARETS = re.compile(r"^[\^~ |]{2,}$|^\^$")
-_CHAIN = re.compile(
+_CARETS = lazy.pattern(r"^[\^~ |]{2,}$|^\^$")
+_CHAIN = lazy.pattern(
     r"^(?:During handling of the above exception, another exception occurred:"
     r"|The above exception was the direct cause of the following exception:)"
 )
-_REPEATED = re.compile(r"^\[Previous line repeated \d+ more times?\]$")
+_REPEATED = lazy.pattern(r"^\[Previous line repeated \d+ more times?\]$")
 _ENDINGS = (
     "Error|Exception|Interrupt|Exit|Iteration|Timeout|Failure|Fault|Expired|Killed|Aborted|Group"
 )
 #: An exception by its name; safe anywhere in a traceback, since no source line looks like that.
-_CERTAIN = re.compile(
+_CERTAIN = lazy.pattern(
     rf"^(?P<type>(?:[A-Za-z_]\w{{0,80}}\.){{0,10}}[A-Za-z_]\w{{0,80}}(?:{_ENDINGS})(?:\(\w{{1,80}}\))?)"
     r"(?:: (?P<message>.*)|:?$)",
     re.DOTALL,
 )
 #: Any other class name, believed only where an exception is due.
-_LIKELY = re.compile(
+_LIKELY = lazy.pattern(
     r"^(?P<type>(?:[A-Za-z_]\w{0,80}\.){1,10}[A-Z]\w{1,80}(?:\(\w{1,80}\))?(?=: |:?$)"
     r"|[A-Z]\w{1,80}(?:\(\w{1,80}\))?(?=: ))(?:: (?P<message>.*)|:?$)",
     re.DOTALL,
 )
 #: Frames of the interpreter and of installed packages are not the run's own.
-_FOREIGN = re.compile(r"site-packages|dist-packages|/lib(?:64)?/python\d|^<|/bin/\w+$")
+_FOREIGN = lazy.pattern(r"site-packages|dist-packages|/lib(?:64)?/python\d|^<|/bin/\w+$")
 _MAX_MISSES = 30
 _MAX_SOURCE_LINES = 12
 

@@ -16,9 +16,9 @@ NOTE: gradient overflow detected, ignoring gradient, setting loss scale to: 8.0
 from __future__ import annotations
 
 import math
-import re
 
 from loganalyze.model import Event, Reading
+from loganalyze_parsers import lazy
 from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.pairs import PairFormat, named
 
@@ -35,26 +35,26 @@ _NAMES = {
 _N = r"[-+]?(?:nan|inf|[\d.]+(?:[eE][-+]?\d+)?)"
 _DROPPED = frozenset({"num_updates", "epoch"})
 _BAR = PairFormat(
-    start=re.compile(r"\bepoch \d+: +\d+ / \d+ "),
-    pair=re.compile(rf"(\w+)=({_N})"),
+    start=lazy.pattern(r"\bepoch \d+: +\d+ / \d+ "),
+    pair=lazy.pattern(rf"(\w+)=({_N})"),
     names=_NAMES,
     dropped=_DROPPED,
 )
 _PIPE = PairFormat(
-    start=re.compile(r"\| epoch \d+ \|"),
-    pair=re.compile(rf"\| (\w+) ({_N})"),
+    start=lazy.pattern(r"\| epoch \d+ \|"),
+    pair=lazy.pattern(rf"\| (\w+) ({_N})"),
     names=_NAMES,
     dropped=_DROPPED,
 )
 _JSON = PairFormat(
-    start=re.compile(r"\btrain(?:_inner)? \| (?=\{)"),
-    pair=re.compile(rf'"(\w+)": "?({_N})"?'),
+    start=lazy.pattern(r"\btrain(?:_inner)? \| (?=\{)"),
+    pair=lazy.pattern(rf'"(\w+)": "?({_N})"?'),
     names=_NAMES,
     dropped=_DROPPED,
 )
-_UPDATES = re.compile(r'\bnum_updates(?:=| |": "?)(\d+)')
-_VALID = re.compile(r"\| (valid\w*|test\w*) \| (?=\{)")
-_OVERFLOW = re.compile(r"overflow detected,.*setting loss scale to: ([\d.]+)")
+_UPDATES = lazy.pattern(r'\bnum_updates(?:=| |": "?)(\d+)')
+_VALID = lazy.pattern(r"\| (valid\w*|test\w*) \| (?=\{)")
+_OVERFLOW = lazy.pattern(r"overflow detected,.*setting loss scale to: ([\d.]+)")
 
 
 class FairseqReader:

@@ -12,72 +12,73 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
 from loganalyze_parsers.blocks import Block
-from loganalyze_parsers.bulk_lines import PLAIN, Lines, framed, lines_of
+from loganalyze_parsers.bulk_lines import PLAIN, begins_with, framed, holds_any, others, text_of
 from loganalyze_parsers.huggingface_keys import column_of, kind_of
+from loganalyze_parsers.layout_rows import Rows
+from loganalyze_parsers.lessons import Lesson, TemplateReader, Text
+from loganalyze_parsers.templates import Slot
 
-#: Words on other lines after which a row's number is not its step.
-_TELLS_STEPS = [
-    "%|", "*****", "Num Epochs", "Total steps", "logging_steps", "checkpoint", "global step",
-    "Total optimization steps", "\r", "\x1b",
-]  # fmt: skip
-_MARK = "'loss'"
+_MARK = b"'loss'"
+#: Words on other lines after which a row's number is not its step; and a row that is not plain.
+_TELLS_STEPS = (
+    _MARK, b"%|", b"*****", b"Num Epochs", b"Total steps", b"logging_steps", b"checkpoint",
+    b"global step", b"Total optimization steps", b"\r", b"\x1b",
+)  # fmt: skip
 _PAIR = re.compile(rf"""'([^'"{{}}\r\n]{{1,120}})': ('?)({PLAIN})\2""")
 #: Sets of keys that a run's rows have (with and without an auxiliary metric).
 _MAX_LAYOUTS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
-    """One set of keys in one order: the line's pattern, and what each number is."""
+class _Look:
+    """rows: without their steps, None if there are none. plain: whether all rows were."""
 
-    pattern: str
-    columns: tuple[tuple[str, float], ...]  # name and factor; epoch among them
+    rows: pl.DataFrame | None
+    plain: bool
 
 
 class HuggingFaceBulk:
-    """Reads blocks of one input; keeps the number of rows and the layouts."""
+    """Reads blocks of one input; keeps the number of rows and the templates."""
 
     def __init__(self) -> None:
         """Nothing read yet."""
         self._on = True
         self._rows = 0
         self._epoch = -1.0
-        self._layouts: list[_Layout] = []
+        self._lessons = 0
+        self._templates = TemplateReader(lambda line: line.startswith(b"{'"), self._teach)
 
-    def __call__(self, block: Block, source: int, ranks_per_node: int) -> pl.DataFrame | None:
-        """The frame of all training rows of the block, or None from some block on."""
-        if not self._rows and _MARK.encode() not in block.data:
+    def look(self, block: Block, source: int, ranks_per_node: int) -> _Look | None:
+        """The block's training rows, and whether they can be numbered by counting."""
+        if not self._on:
+            return None
+        if _MARK not in block.data:
+            return _Look(None, not holds_any(block.data, _TELLS_STEPS))
+        text = text_of(block)
+        found = self._templates.read(text, begins_with(text, "{"))
+        if not found or holds_any(others(text, found), _TELLS_STEPS):
+            return _Look(None, False)
+        rows = Rows(found)
+        if _repeats(text, rows):
+            return _Look(None, False)
+        columns = {
+            name: pl.Series(pa.array(rows.column(name), mask=~rows.held(name)))
+            for name in rows.names
+        }
+        return _Look(framed(text, block, rows.lines, source, columns), True)
+
+    def settle(self, look: _Look) -> pl.DataFrame | None:
+        """The rows with their steps, or None from some block on."""
+        frame = None
+        if self._on and look.plain:
+            frame = look.rows if look.rows is None else self._numbered(look.rows)
+        if frame is None and (look.rows is not None or not look.plain or not self._rows):
             self._on = False  # another sort of log: not worth a look at every line
-        lines = lines_of(block) if self._on else None
-        frame = None if lines is None else self._frame(lines, source)
-        self._on = frame is not None
         return frame
-
-    def _frame(self, lines: Lines, source: int) -> pl.DataFrame | None:
-        is_row = lines.text.str.contains(_MARK, literal=True)
-        if bool(lines.text.filter(~is_row).str.contains_any(_TELLS_STEPS).any()):
-            return None
-        marked = np.flatnonzero(is_row.to_numpy())
-        text = lines.text.gather(marked) if len(marked) < len(is_row) else lines.text
-        if len(text) and bool((text == text.shift(1)).any()):
-            return None
-        frames: list[pl.DataFrame] = []
-        while len(marked):
-            found = self._one_layout(text)
-            if found is None:
-                return None
-            layout, values, fits = found
-            columns = _columns(layout, values, fits)
-            columns["step"] = pl.Series(marked[fits])  # numbered when all are together
-            frames.append(framed(lines, marked[fits], source, columns))
-            marked, text = marked[~fits], text.filter(pl.Series(~fits))
-        if not frames:
-            return pl.DataFrame()
-        return self._numbered(pl.concat(frames, how="diagonal").sort("offset"))
 
     def _numbered(self, frame: pl.DataFrame) -> pl.DataFrame | None:
         """Steps are row numbers; None where the epoch goes back (another run begins)."""
@@ -89,47 +90,37 @@ class HuggingFaceBulk:
         self._epoch = float(epochs[-1])
         return frame.with_columns(step=pl.Series(steps))
 
-    def _one_layout(
-        self, text: pl.Series
-    ) -> tuple[_Layout, pl.Series, npt.NDArray[np.bool_]] | None:
-        """The first layout that some of the lines have, learnt from the first of them if new."""
-        for layout in self._layouts:
-            values = text.str.extract_groups(layout.pattern)
-            fits = values.struct.field("1").is_not_null().to_numpy()
-            if fits.any():
-                return layout, values, fits
-        learnt = _learn(text[0]) if len(self._layouts) < _MAX_LAYOUTS else None
-        if learnt is None:
+    def _teach(self, raw: bytes) -> Lesson | None:
+        """What a line says that is one plain dictionary; None if the reader must see it."""
+        text = raw.decode("utf-8", "replace")
+        pairs = list(_PAIR.finditer(text))
+        whole = "{" + ", ".join(pair.group() for pair in pairs) + "}" == text
+        if not whole or not text.isascii() or self._lessons >= _MAX_LAYOUTS:
             return None
-        self._layouts.append(learnt)
-        values = text.str.extract_groups(learnt.pattern)
-        return learnt, values, values.struct.field("1").is_not_null().to_numpy()
+        keys = [pair[1] for pair in pairs]
+        columns = [column_of(key) for key in keys]
+        known = [column for column in columns if column is not None]
+        names = {name for name, _ in known}
+        if len(known) < len(keys) or len(names) < len(keys) or "epoch" not in names:
+            return None
+        if kind_of(frozenset(keys)) != "train":
+            return None
+        self._lessons += 1
+        slots = [
+            Slot(name, factor, pair.start(3), pair[3], varies=True)
+            for pair, (name, factor) in zip(pairs, known, strict=True)
+        ]
+        return Lesson(tuple(slots))
 
 
-def _learn(line: str) -> _Layout | None:
-    """The layout of a line that is one plain dictionary; None if the reader must see it."""
-    text = line.strip()
-    pairs = list(_PAIR.finditer(text))
-    if "{" + ", ".join(pair.group() for pair in pairs) + "}" != text:
-        return None
-    keys = [pair[1] for pair in pairs]
-    columns = [column_of(key) for key in keys]
-    known = [column for column in columns if column is not None]
-    names = {name for name, _ in known}
-    if len(known) < len(keys) or len(names) < len(keys) or "epoch" not in names:
-        return None
-    if kind_of(frozenset(keys)) != "train":
-        return None
-    body = ", ".join(f"'{re.escape(key)}': '?({PLAIN})'?" for key in keys)
-    return _Layout(rf"^\{{{body}\}}\s*$", tuple(known))
-
-
-def _columns(
-    layout: _Layout, values: pl.Series, fits: npt.NDArray[np.bool_]
-) -> dict[str, pl.Series]:
-    chosen = values.filter(pl.Series(fits))
-    columns: dict[str, pl.Series] = {}
-    for group, (name, factor) in enumerate(layout.columns, 1):
-        column = chosen.struct.field(str(group)).cast(pl.Float64)
-        columns[name] = column if factor == 1.0 else column * factor
-    return columns
+def _repeats(text: Text, rows: Rows) -> bool:
+    """Whether a row stands there twice, one after the other."""
+    same = np.ones(max(len(rows.lines) - 1, 0), dtype=bool)
+    for name in rows.names:
+        same &= np.diff(rows.column(name)) == 0
+    for index in np.flatnonzero(same).tolist():
+        first, second = rows.lines[index : index + 2].tolist()
+        one = text.raw[text.starts[first] : text.ends[first]]
+        if one == text.raw[text.starts[second] : text.ends[second]]:
+            return True
+    return False

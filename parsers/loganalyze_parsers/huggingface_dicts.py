@@ -19,21 +19,22 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from loganalyze_parsers import lazy
 from loganalyze_parsers.huggingface_keys import number_of, plain_key
 
-_PAIR = re.compile(
+_PAIR = lazy.pattern(
     r"""(['"])([^'"{}\r\n]{1,120})\1\s*:\s*"""
     r"""("[^"\r\n]*"|'[^'\r\n]*'|\w+(?:\.\w+)*\([^()]*\)|[^\s,'"{}\[\]()]+)"""
 )
-_OPEN = re.compile(
+_OPEN = lazy.pattern(
     r"""\{\s*['"](?:loss|epoch|eps|eval_\w+|train_runtime|current_steps)['"]\s*:[^{}\[\]]*$"""
 )
 _NEAR = 200  # characters around a dictionary that tell what it is part of
-_COMMA = re.compile(r"\s*,\s*")
-_GLUED = re.compile(r"""[^\s'"},]|,[^\s'"]""")  # the number goes on, as in 4,5e-05
+_COMMA = lazy.pattern(r"\s*,\s*")
+_GLUED = lazy.pattern(r"""[^\s'"},]|,[^\s'"]""")  # the number goes on, as in 4,5e-05
 #: Other makers put a word and their step before the dictionary.
-_OTHER_MAKER = re.compile(r"(?:perf|rollout|step|iteration)\s+\d+\s*:\s*$", re.IGNORECASE)
-_NESTED = re.compile(r"""(?:['"]\s*:|\[|,)\s*$""")
+_OTHER_MAKER = lazy.pattern(r"(?:perf|rollout|step|iteration)\s+\d+\s*:\s*$", re.IGNORECASE)
+_NESTED = lazy.pattern(r"""(?:['"]\s*:|\[|,)\s*$""")
 
 
 @dataclass(frozen=True, slots=True)

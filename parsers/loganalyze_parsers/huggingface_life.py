@@ -12,10 +12,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from loganalyze.model import Event
+from loganalyze_parsers import lazy
 from loganalyze_parsers.api import Line, Taken
 from loganalyze_parsers.huggingface_keys import number_of
 from loganalyze_parsers.huggingface_steps import StepClock
@@ -31,8 +31,8 @@ LIFE_MARKERS = (
     "Total batch size", "Unsloth",
 )  # fmt: skip
 
-_BLOCK = re.compile(r"\*{3,9} ?([^*]{1,60}?) ?\*{3,9}")
-_SETTING = re.compile(rf"([A-Z][\w .,&()/-]{{0,80}}?)\s*=\s*({NUMBER})(?![\w.])")
+_BLOCK = lazy.pattern(r"\*{3,9} ?([^*]{1,60}?) ?\*{3,9}")
+_SETTING = lazy.pattern(rf"([A-Z][\w .,&()/-]{{0,80}}?)\s*=\s*({NUMBER})(?![\w.])")
 _SETTINGS: Mapping[str, str] = {
     "Num examples": "num_examples",
     "Num Epochs": "num_train_epochs",
@@ -49,11 +49,11 @@ _SETTINGS: Mapping[str, str] = {
     "Data Parallel GPUs": "data_parallel_size",
     "Num GPUs used": "num_gpus",
 }
-_LOGGING_STEPS = re.compile(r"\blogging_steps['\"]?\s*[=:]\s*(\d{1,15})(?![\d.])")
-_METRIC = re.compile(r"([a-z]\w*(?:/\w+)*)\s+=\s+(\S.*)$")
-_CHECKPOINT = re.compile(r"checkpoint-(\d{1,15})")
-_SAVING = re.compile(r"Saving model checkpoint to (\S+)")
-_LOADING = re.compile(
+_LOGGING_STEPS = lazy.pattern(r"\blogging_steps['\"]?\s*[=:]\s*(\d{1,15})(?![\d.])")
+_METRIC = lazy.pattern(r"([a-z]\w*(?:/\w+)*)\s+=\s+(\S.*)$")
+_CHECKPOINT = lazy.pattern(r"checkpoint-(\d{1,15})")
+_SAVING = lazy.pattern(r"Saving model checkpoint to (\S+)")
+_LOADING = lazy.pattern(
     r"(?:Resuming training from checkpoint|Loading model from|Resuming from checkpoint)"
     r"(?: (?:at|with))? *:? *(\S*)|skip to saved global_step"
     r"|Continuing training from global step (\d{1,15})"
@@ -61,7 +61,7 @@ _LOADING = re.compile(
 #: The tokenizer is written last (Trainer._save).
 _SAVED_LAST = ("Special tokens file saved in", "tokenizer config file saved in")
 _ENDLESS = 1e6  # an endless data set prints sys.maxsize epochs
-_ENVELOPE = re.compile(r"\[(INFO|WARNING|ERROR)\|[\w.]+:\d+\]")
+_ENVELOPE = lazy.pattern(r"\[(INFO|WARNING|ERROR)\|[\w.]+:\d+\]")
 
 
 def _plain_label(label: str) -> str:

@@ -19,19 +19,19 @@ Every entry becomes one event on its `exitcode` line; the first that failed is n
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
 from loganalyze import config
+from loganalyze_parsers import lazy
 from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.failures import failure_event
 from loganalyze_parsers.failures_text import Found
 
-_ROW = re.compile(r"^(?P<key>time|host|rank|exitcode|error_file|traceback) *: ?(?P<value>.*)$")
-_RANK = re.compile(r"(?P<rank>\d+) \(local_rank: (?P<local_rank>\d+)\)")
-_EXIT = re.compile(r"(?P<exit_code>-?\d+) +\(pid: (?P<pid>\d+)\)")
-_TIME = re.compile(r"(\d{4}-\d\d-\d\d)_(\d\d:\d\d:\d\d)")
-_NUMBERED = re.compile(r"^\[\d+\]:$")
+_ROW = lazy.pattern(r"^(?P<key>time|host|rank|exitcode|error_file|traceback) *: ?(?P<value>.*)$")
+_RANK = lazy.pattern(r"(?P<rank>\d+) \(local_rank: (?P<local_rank>\d+)\)")
+_EXIT = lazy.pattern(r"(?P<exit_code>-?\d+) +\(pid: (?P<pid>\d+)\)")
+_TIME = lazy.pattern(r"(\d{4}-\d\d-\d\d)_(\d\d:\d\d:\d\d)")
+_NUMBERED = lazy.pattern(r"^\[\d+\]:$")
 _HEADINGS = ("Failures:", "<NO_OTHER_FAILURES>", "Root Cause (first observed failure):")
 _RULE = "launcher's table of failures"
 

@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 
 from loganalyze_parsers.digits import Bools, Ints
-from loganalyze_parsers.templates import Floats, Found
+from loganalyze_parsers.lessons import Found
+from loganalyze_parsers.spans import Floats
 
 
 class Rows:

@@ -21,6 +21,7 @@ class MarkerIndex:
             for marker in dialect.markers:
                 self._bits[marker] = self._bits.get(marker, 0) | 1 << index
         self._patterns = list(self._bits)
+        self._once = {m: 1 << i for i, dialect in enumerate(dialects) for m in dialect.once}
 
     def wanted(self, lines: Sequence[bytes]) -> list[int]:
         """For each line the bits of the dialects with a marker in it.
@@ -38,4 +39,18 @@ class MarkerIndex:
         for index, markers in zip(marked.to_list(), found.gather(marked).to_list(), strict=True):
             for marker in markers:
                 wanted[index] |= self._bits[marker]
+                if marker in self._once:
+                    self._bits[marker] &= ~self._once.pop(marker)
         return wanted
+
+
+def holds(text: str, words: Sequence[str]) -> bool:
+    """Whether one of the words stands in the text.
+
+    >>> holds("step=3, loss=1", ("loss", "lr")), holds("step=3", ("loss",))
+    (True, False)
+    """
+    for word in words:  # noqa: SIM110 (any() with a generator takes three times as long)
+        if word in text:
+            return True
+    return False

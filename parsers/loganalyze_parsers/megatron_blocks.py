@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 from loganalyze.model import Event, LineRef, Reading
+from loganalyze_parsers import lazy
 from loganalyze_parsers.api import Line, Taken
 from loganalyze_parsers.megatron_fields import gib_to_bytes
 from loganalyze_parsers.numbers import NUMBER
@@ -13,10 +13,10 @@ from loganalyze_parsers.numbers import NUMBER
 #: Value of an argument, and the line that says it.
 Argument = tuple[str, LineRef]
 
-_VALIDATION = re.compile(r"(?P<set>[\w-]+) (?:loss|results) at (?P<where>[^|]*)\|")
-_ITERATION = re.compile(r"iteration +(\d+)")
-_PAIR = re.compile(rf"([^|:]+?)(?: value)?: *({NUMBER})")
-_MEMORY = re.compile(
+_VALIDATION = lazy.pattern(r"(?P<set>[\w-]+) (?:loss|results) at (?P<where>[^|]*)\|")
+_ITERATION = lazy.pattern(r"iteration +(\d+)")
+_PAIR = lazy.pattern(rf"([^|:]+?)(?: value)?: *({NUMBER})")
+_MEMORY = lazy.pattern(
     r"(?:\[Rank (?P<rank>\d+)\] )?\(?(?:after|before) (?:(?P<after>\d+) iterations|"
     r"save_checkpoint for iteration (?P<save>\d+))\)? memory \((?P<unit>MB|GB)\)"
     r"(?P<fields>(?: *\| *[\w -]+: *[\d.]+)+)"
@@ -32,7 +32,7 @@ _MEMORY_FIELDS = {
     "max reserved": "mem_peak_reserved_bytes",
     "total device memory used": "mem_used_bytes",
 }
-_TIMER_ROW = re.compile(
+_TIMER_ROW = lazy.pattern(
     rf"^(?P<name>[\w/,-]+) ?\.{{3,}}: *(?:\((?P<low>{NUMBER}), *)?(?P<high>{NUMBER})\)?$"
 )
 _TIMERS = {
@@ -46,18 +46,18 @@ _TIMERS = {
     "backward-allreduce": "comm_time_s",
     "allreduce": "comm_time_s",
 }
-_ARGUMENT = re.compile(
+_ARGUMENT = lazy.pattern(
     r"^(?P<name>[\w-]+) \.{2,} ?(?P<value>.*)$|^(?P<long>[\w-]{40,}) (?P<rest>\S.*)$"
 )
-_NEOX_ORIGIN = re.compile(r"\.{3,}(?:default|updated)$")
-_SAVE_BEGIN = re.compile(
+_NEOX_ORIGIN = lazy.pattern(r"\.{3,}(?:default|updated)$")
+_SAVE_BEGIN = lazy.pattern(
     r"\b(?:saving|scheduled an async) checkpoint (?:save )?at iteration +(\d+)"
 )
-_SAVE_END = re.compile(r"\bsuccessfully saved checkpoint (?:from|at) iteration +(\d+)")
-_LOAD = re.compile(
+_SAVE_END = lazy.pattern(r"\bsuccessfully saved checkpoint (?:from|at) iteration +(\d+)")
+_LOAD = lazy.pattern(
     r"\b(?:loading|successfully loaded) checkpoint from (\S+)(?:.*? at iteration +(\d+))?"
 )
-_RERUN = re.compile(r"Unexpected result (\S+) on rank (\d+) at iteration #(\d+)")
+_RERUN = lazy.pattern(r"Unexpected result (\S+) on rank (\d+) at iteration #(\d+)")
 
 
 def validation(line: Line, last_step: int | None) -> Taken | None:

@@ -16,20 +16,16 @@ import polars as pl
 import pyarrow as pa
 
 from loganalyze_parsers.blocks import Block
+from loganalyze_parsers.bulk_lines import epoch_seconds
 from loganalyze_parsers.digits import Bools, Bytes, Ints
 from loganalyze_parsers.frames import KEY_SCHEMA
 from loganalyze_parsers.layout_rows import Rows
+from loganalyze_parsers.lessons import PADDING, Lesson, TemplateReader, Text
 from loganalyze_parsers.megatron_fields import named_field
 from loganalyze_parsers.megatron_training import START
 from loganalyze_parsers.prefixes import peel
-from loganalyze_parsers.templates import (
-    PADDING,
-    Floats,
-    LayoutReader,
-    Lesson,
-    Slot,
-    simple_number,
-)
+from loganalyze_parsers.spans import Floats
+from loganalyze_parsers.templates import Slot, simple_number
 
 _TIME = re.compile(
     r"(?:\[|^)(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d(?:\.\d{1,9})?)(?=[\]Z+ -])"
@@ -46,15 +42,23 @@ class MegatronBulk:
     def __init__(self) -> None:
         """Nothing learnt yet."""
         self._ranks_per_node = 1
-        self._layouts = LayoutReader(_has_one_mark, self._teach)
+        self._templates = TemplateReader(_has_one_mark, self._teach)
 
-    def __call__(self, block: Block, source: int, ranks_per_node: int) -> pl.DataFrame | None:
+    def settle(self, look: pl.DataFrame) -> pl.DataFrame:
+        """The frame as it is: a training line says all of itself."""
+        return look
+
+    def look(self, block: Block, source: int, ranks_per_node: int) -> pl.DataFrame | None:
         """The frame of all lines read (each `line` once), in order of their offsets."""
         self._ranks_per_node = ranks_per_node
+        if b"iteration" not in block.data:
+            return None
         data = np.frombuffer(block.data + bytes(PADDING), dtype=np.uint8)
         starts, ends = block.bounds
         ends = _without_returns(data, starts, ends)
-        found = self._layouts.read(data, starts, ends)
+        last = data[np.maximum(ends - 1, 0)]
+        likely = np.flatnonzero((last == ord("|")) | (last == ord(" ")))
+        found = self._templates.read(Text(block.data, data, starts, ends), likely)
         if not found:
             return None
         rows = Rows(found)
@@ -99,7 +103,7 @@ def _time_slots(prefix: str) -> Iterator[Slot]:
     match = _TIME.search(prefix)
     if match is not None:
         for group, name in enumerate(_TIME_NAMES, 1):
-            yield Slot(_TIME_PREFIX + name, 1.0, match.start(group), match[group])
+            yield Slot(_TIME_PREFIX + name, 1.0, match.start(group), match[group], fixed=True)
 
 
 def _step_slot(match: re.Match[str]) -> Slot:
@@ -162,14 +166,6 @@ def _mended(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _wall_s(times: dict[str, Floats]) -> Floats:
-    """Seconds since the epoch of local times, as if they were UTC (days from the civil date)."""
-    year = times["year"].astype(np.int64) - (times["month"] <= 2)
-    era = year // 400
-    of_era = year - era * 400
-    month = times["month"].astype(np.int64)
-    of_year = (153 * (month + np.where(month > 2, -3, 9)) + 2) // 5
-    of_year = of_year + times["day"].astype(np.int64) - 1
-    days = era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
-    whole = days * 86400 + times["hour"].astype(np.int64) * 3600
-    seconds: Floats = (whole + times["minute"].astype(np.int64) * 60) + times["second"]
+    """Seconds since the epoch of local times, as if they were UTC."""
+    seconds: Floats = epoch_seconds(times) + times["second"]
     return seconds

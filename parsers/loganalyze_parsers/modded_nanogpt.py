@@ -16,14 +16,13 @@ difference of two lines; step_avg is a mean since the start and is `nan` in the 
 
 from __future__ import annotations
 
-import re
-
 from loganalyze.model import Reading
+from loganalyze_parsers import lazy
 from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.pairs import PairFormat, PairReader
 
 _UNIT = {"ms": 1e-3, "s": 1.0}
-_LINE = re.compile(
+_LINE = lazy.pattern(
     r"\bstep:(?P<step>\d+)/\d+ (?:train_loss:(?P<loss>[\d.naif]+) )?"
     r"(?:val_loss:(?P<val>[\d.naif]+) )?(?:val_bpb:(?P<bpb>[\d.]+) )?"
     r"(?:[a-z_]+:[^\s]+ )*?train_time:(?P<time>[\d.]+)(?P<unit>ms|s)\b"
@@ -76,8 +75,8 @@ class ModdedReader:
 DIALECT = Dialect(name="modded_nanogpt", markers=("step:",), reader=ModdedReader)
 
 _PEAK = PairFormat(
-    start=re.compile(r"^peak memory (?=allocated: \d+ MiB)"),
-    pair=re.compile(r"(allocated|reserved): (\d+)"),
+    start=lazy.pattern(r"^peak memory (?=allocated: \d+ MiB)"),
+    pair=lazy.pattern(r"(allocated|reserved): (\d+)"),
     names={
         "allocated": ("mem_peak_allocated_bytes", 1024.0**2),
         "reserved": ("mem_peak_reserved_bytes", 1024.0**2),

@@ -18,8 +18,7 @@ other batches, not a step's loss.
 
 from __future__ import annotations
 
-import re
-
+from loganalyze_parsers import lazy
 from loganalyze_parsers.pairs import PairFormat, pair_dialect
 
 _NAMES = {
@@ -51,49 +50,49 @@ def _mend(values: dict[str, float]) -> dict[str, float]:
 
 
 _ITER = PairFormat(
-    start=re.compile(r"\biter (?P<step>\d+): (?=loss )"),
-    pair=re.compile(rf"(loss|time|mfu) ({_NUMBER})"),
+    start=lazy.pattern(r"\biter (?P<step>\d+): (?=loss )"),
+    pair=lazy.pattern(rf"(loss|time|mfu) ({_NUMBER})"),
     names=_NAMES,
     mend=_mend,
 )
 _EVALUATION = PairFormat(
-    start=re.compile(r"\bstep (?P<step>\d+): (?=train loss )"),
-    pair=re.compile(rf"(train loss|val loss) ({_NUMBER})"),
+    start=lazy.pattern(r"\bstep (?P<step>\d+): (?=train loss )"),
+    pair=lazy.pattern(rf"(train loss|val loss) ({_NUMBER})"),
     names=_NAMES,
 )
 _BARS = PairFormat(
-    start=re.compile(r"\bstep +(?P<step>\d+)(?:/\d+)? *\| *(?=(?:train )?loss)"),
-    pair=re.compile(rf"(?<!\w)(loss|lr|norm|dt|tok/sec):? +({_NUMBER})"),
+    start=lazy.pattern(r"\bstep +(?P<step>\d+)(?:/\d+)? *\| *(?=(?:train )?loss)"),
+    pair=lazy.pattern(rf"(?<!\w)(loss|lr|norm|dt|tok/sec):? +({_NUMBER})"),
     names=_NAMES,
 )
 _LLMC_CONSOLE = PairFormat(
-    start=re.compile(
+    start=lazy.pattern(
         rf"\bstep +(?P<step>\d+)/\d+ \| loss (?P<loss>{_NUMBER}) \([^)]*\)\| norm "
         rf"(?P<norm>{_NUMBER}) \([^)]*\)\| lr (?P<lr>{_NUMBER}) \| (?P<ms>[\d.]+) ms"
         rf"(?: \| (?P<mfu>[-\d.]+)% \w+ MFU)?(?: \| (?P<toks>[\d.]+) tok/s)?"
     ),
-    pair=re.compile(r"(?!)(.)(.)"),
+    pair=lazy.pattern(r"(?!)(.)(.)"),
     names={**_NAMES, "toks": ("tokens_per_s", 1.0)},
     mend=_mend,
 )
 _ONE_VALUE = PairFormat(
-    start=re.compile(r"^(?P<step>\d+) (?=(?:train|val|hella) [\d.naif-]+$)"),
-    pair=re.compile(rf"(train|val|hella) ({_NUMBER})"),
+    start=lazy.pattern(r"^(?P<step>\d+) (?=(?:train|val|hella) [\d.naif-]+$)"),
+    pair=lazy.pattern(rf"(train|val|hella) ({_NUMBER})"),
     names={**_NAMES, "hella": ("raw/hellaswag", 1.0)},
 )
 _MAIN_LOG = PairFormat(
-    start=re.compile(r"^s:(?P<step>\d+) (?=(?:tel|trl|eval):)"),
-    pair=re.compile(rf"(tel|trl|eval|lr|norm):({_NUMBER})"),
+    start=lazy.pattern(r"^s:(?P<step>\d+) (?=(?:tel|trl|eval):)"),
+    pair=lazy.pattern(rf"(tel|trl|eval|lr|norm):({_NUMBER})"),
     names={**_NAMES, "eval": ("raw/hellaswag", 1.0)},
 )
 _VALIDATION = PairFormat(
-    start=re.compile(r"^(?=(?:validation loss:|val loss) [\d.]+$)"),
-    pair=re.compile(rf"(validation loss|val loss):? ({_NUMBER})"),
+    start=lazy.pattern(r"^(?=(?:validation loss:|val loss) [\d.]+$)"),
+    pair=lazy.pattern(rf"(validation loss|val loss):? ({_NUMBER})"),
     names=_NAMES,
 )
 _HELLASWAG = PairFormat(
-    start=re.compile(r"^HellaSwag accuracy: \d+/\d+(?==)"),
-    pair=re.compile(rf"(=)({_NUMBER})"),
+    start=lazy.pattern(r"^HellaSwag accuracy: \d+/\d+(?==)"),
+    pair=lazy.pattern(rf"(=)({_NUMBER})"),
     names={"=": ("raw/hellaswag", 1.0)},
 )
 

@@ -18,9 +18,8 @@ printed again and again until the next validation, so only a change of it is kep
 
 from __future__ import annotations
 
-import re
-
 from loganalyze.model import Reading
+from loganalyze_parsers import lazy
 from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.pairs import PairFormat, named
 
@@ -40,13 +39,13 @@ _NAMES = {
 }
 _N = r"[-+]?(?:nan|inf|[\d.]+(?:[eE][-+]?\d+)?)"
 _FORM = PairFormat(
-    start=re.compile(r"(?!)"),
-    pair=re.compile(rf"([A-Za-z_][\w ]*?)(?:=|: )({_N})"),
+    start=lazy.pattern(r"(?!)"),
+    pair=lazy.pattern(rf"([A-Za-z_][\w ]*?)(?:=|: )({_N})"),
     names=_NAMES,
     dropped=frozenset({"loss", "v_num", "global_step", "epoch"}),
 )
-_STEP = re.compile(rf"\bglobal_step(?:=|: )({_N})")
-_RECORD = re.compile(r"\bLoss=|Training epoch \d+, iteration \d+|Epoch \d+: +\d+%")
+_STEP = lazy.pattern(rf"\bglobal_step(?:=|: )({_N})")
+_RECORD = lazy.pattern(r"\bLoss=|Training epoch \d+, iteration \d+|Epoch \d+: +\d+%")
 
 
 class NemoReader:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from loganalyze import config
+from loganalyze_parsers.markers import holds
 
 _BLANK = "blank line"
 _WORDS = "text without numbers or failure words"
@@ -59,20 +60,13 @@ class _Rule:
 
     def fits(self, text: str) -> bool:
         """Whether the (zeroed) line is of this rule."""
-        if text.startswith(self.starts) or (self.contains and _holds(text, self.contains)):
+        if text.startswith(self.starts) or (self.contains and holds(text, self.contains)):
             return True
         if self.pattern is not None and self.pattern.match(text) is not None:
             return True
-        if self.inside is None or not _holds(text, self.needs):
+        if self.inside is None or not holds(text, self.needs):
             return False
         return self.inside.search(text) is not None
-
-
-def _holds(text: str, words: tuple[str, ...]) -> bool:
-    for word in words:  # noqa: SIM110 (any() with a generator takes three times as long)
-        if word in text:
-            return True
-    return False
 
 
 @cache
@@ -129,6 +123,6 @@ def _decide(text: str) -> str | None:
 def _matters(text: str) -> bool:
     """Whether the line holds a training number or a failure word."""
     low = text.lower()
-    if _holds(low, _QUANTITIES) and _NUMBERS.search(low) is not None:
+    if holds(low, _QUANTITIES) and _NUMBERS.search(low) is not None:
         return True
-    return _holds(low, _FEARS) and _FAILURE.search(low) is not None
+    return holds(low, _FEARS) and _FAILURE.search(low) is not None

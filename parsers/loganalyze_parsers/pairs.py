@@ -127,4 +127,6 @@ def pair_dialect(
     name: str, markers: tuple[str, ...], *formats: PairFormat, about: str = ""
 ) -> Dialect:
     """A dialect of single-line records."""
-    return Dialect(name=name, markers=markers, reader=lambda: PairReader(formats), about=about)
+    return Dialect(
+        name=name, markers=markers, reader=lambda: PairReader(formats), about=about, stateless=True
+    )

@@ -15,8 +15,7 @@ verl prints values as plain numbers or `np.float64(0.3)`; its `step:0` line has 
 
 from __future__ import annotations
 
-import re
-
+from loganalyze_parsers import lazy
 from loganalyze_parsers.pairs import PairFormat, pair_dialect
 
 _N = r"(?:np\.float\d+\()?[-+]?(?:nan|inf|[\d.]+(?:[eE][-+]?\d+)?)\)?"
@@ -49,13 +48,13 @@ _NAMES = {
     "train/grad_norm": ("grad_norm", 1.0),
 }
 _VERL = PairFormat(
-    start=re.compile(r"\bstep:(?P<step>\d+) - (?=[\w/]+:)"),
-    pair=re.compile(rf"([\w/@.-]+):({_N})(?= - |$|\s)"),
+    start=lazy.pattern(r"\bstep:(?P<step>\d+) - (?=[\w/]+:)"),
+    pair=lazy.pattern(rf"([\w/@.-]+):({_N})(?= - |$|\s)"),
     names=_NAMES,
 )
 _DICTS = PairFormat(
-    start=re.compile(r"(?:\bGlobal step|\b(?:rollout|perf|step)) (?P<step>\d+): (?=\{)"),
-    pair=re.compile(rf"'([^']+)': ({_N})"),
+    start=lazy.pattern(r"(?:\bGlobal step|\b(?:rollout|perf|step)) (?P<step>\d+): (?=\{)"),
+    pair=lazy.pattern(rf"'([^']+)': ({_N})"),
     names=_NAMES,
 )
 

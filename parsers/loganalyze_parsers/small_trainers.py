@@ -21,17 +21,17 @@ nanotron abbreviates to three significant digits, so its loss moves in steps; ML
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
+from loganalyze_parsers import lazy
 from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.pairs import PairFormat, PairReader, pair_dialect
 
 _N = r"[-+]?(?:nan|inf|NaN|[\d.,]+(?:[eE][-+]?\d+)?)"
 
 _LITGPT = PairFormat(
-    start=re.compile(r"\biter (?P<step>\d+) step (?P<update>\d+):? *\|? *(?=loss)"),
-    pair=re.compile(rf"(loss train|loss|val|iter time):? ({_N})"),
+    start=lazy.pattern(r"\biter (?P<step>\d+) step (?P<update>\d+):? *\|? *(?=loss)"),
+    pair=lazy.pattern(rf"(loss train|loss|val|iter time):? ({_N})"),
     names={
         "loss": ("loss", 1.0),
         "loss train": ("loss", 1.0),
@@ -41,8 +41,8 @@ _LITGPT = PairFormat(
     },
 )
 _NANOTRON = PairFormat(
-    start=re.compile(r"\biteration: (?P<step>\d+) / \d+ \| (?=consumed_)"),
-    pair=re.compile(rf"([a-z_]+): ({_N}[KMGBTP]?)"),
+    start=lazy.pattern(r"\biteration: (?P<step>\d+) / \d+ \| (?=consumed_)"),
+    pair=lazy.pattern(rf"([a-z_]+): ({_N}[KMGBTP]?)"),
     names={
         "consumed_tokens": ("tokens_seen", 1.0),
         "elapsed_time_per_iteration_ms": ("step_time_s", 1e-3),
@@ -60,8 +60,8 @@ _NANOTRON = PairFormat(
     dropped=frozenset({"eta"}),
 )
 _MAXTEXT = PairFormat(
-    start=re.compile(r"\bcompleted step: (?P<step>\d+), "),
-    pair=re.compile(rf"([\w/]+): ({_N})"),
+    start=lazy.pattern(r"\bcompleted step: (?P<step>\d+), "),
+    pair=lazy.pattern(rf"([\w/]+): ({_N})"),
     names={
         "seconds": ("step_time_s", 1.0),
         "TFLOP/s/device": ("tflops_per_gpu", 1.0),
@@ -73,8 +73,8 @@ _MAXTEXT = PairFormat(
     },
 )
 _MLX = PairFormat(
-    start=re.compile(r"\bIter (?P<step>\d+): (?=(?:Train|Val) loss)"),
-    pair=re.compile(
+    start=lazy.pattern(r"\bIter (?P<step>\d+): (?=(?:Train|Val) loss)"),
+    pair=lazy.pattern(
         r"(Train loss|Val loss|Learning Rate|It/sec|Tokens/sec|Trained Tokens|Peak mem|Val took)"
         rf" ?({_N})"
     ),
@@ -90,11 +90,11 @@ _MLX = PairFormat(
     mend=lambda values: _from_rate(values, "raw/It/sec"),
 )
 _TINYGRAD = PairFormat(
-    start=re.compile(
+    start=lazy.pattern(
         rf"^\s*(?P<step>\d+) (?P<time>{_N}) s run, (?P<loss>{_N}) loss, (?P<lr>{_N}) LR, "
         rf"(?P<used>{_N}) GB used, +(?P<gflops>{_N}) GFLOPS"
     ),
-    pair=re.compile(r"(?!)(.)(.)"),
+    pair=lazy.pattern(r"(?!)(.)(.)"),
     names={
         "time": ("step_time_s", 1.0),
         "loss": ("loss", 1.0),
@@ -104,8 +104,8 @@ _TINYGRAD = PairFormat(
     },
 )
 _LLAMACPP = PairFormat(
-    start=re.compile(r"^(?:train|val): \[[^\]]*\] data=\d+/\d+ (?=loss=)"),
-    pair=re.compile(rf"(loss|acc)=({_N})"),
+    start=lazy.pattern(r"^(?:train|val): \[[^\]]*\] data=\d+/\d+ (?=loss=)"),
+    pair=lazy.pattern(rf"(loss|acc)=({_N})"),
     names={"loss": ("loss", 1.0), "acc": ("token_accuracy", 0.01)},
 )
 _MM_NAMES = {
@@ -123,9 +123,9 @@ _MM_NAMES = {
     "reserved_memory": ("mem_peak_reserved_bytes", 1024.0**3),
     "tgs": ("tokens_per_s_per_gpu", 1.0),
 }
-_MM_PAIR = re.compile(rf"(max mem|[A-Za-z_][\w./]*): ({_N})(?=[\s,]|$)")
+_MM_PAIR = lazy.pattern(rf"(max mem|[A-Za-z_][\w./]*): ({_N})(?=[\s,]|$)")
 _MMENGINE = PairFormat(
-    start=re.compile(
+    start=lazy.pattern(
         r"\b(?:Epoch *(?:\(train\))? *\[(?P<number>\d+)\]|Iter *\(train\) *)"
         r"\[ *(?P<step>\d+)/(?P<total>\d+)\]"
     ),
@@ -134,13 +134,13 @@ _MMENGINE = PairFormat(
     dropped=frozenset({"eta", "number"}),
 )
 _MAE = PairFormat(
-    start=re.compile(r"\bEpoch: \[(?P<epoch>\d+)\] +\[ *(?P<step>\d+)/(?P<total>\d+)\]"),
+    start=lazy.pattern(r"\bEpoch: \[(?P<epoch>\d+)\] +\[ *(?P<step>\d+)/(?P<total>\d+)\]"),
     pair=_MM_PAIR,
     names=_MM_NAMES,
     dropped=frozenset({"eta"}),
 )
 _XTUNER = PairFormat(
-    start=re.compile(r"\bEpoch (?P<number>\d+) Step (?P<step>\d+)/\d+ "),
+    start=lazy.pattern(r"\bEpoch (?P<number>\d+) Step (?P<step>\d+)/\d+ "),
     pair=_MM_PAIR,
     names=_MM_NAMES,
     dropped=frozenset({"eta", "number"}),
@@ -149,8 +149,8 @@ _XTUNER = PairFormat(
 
 #: Levanter's bar; its counts are shortened, and a short one is exact to three digits only.
 _LEVANTER = PairFormat(
-    start=re.compile(r"\bProgress on:train (?P<step>\d+)(?:\.0)?it/(?=\S+ rate:)"),
-    pair=re.compile(rf"(rate|loss)[:=] ?({_N})"),
+    start=lazy.pattern(r"\bProgress on:train (?P<step>\d+)(?:\.0)?it/(?=\S+ rate:)"),
+    pair=lazy.pattern(rf"(rate|loss)[:=] ?({_N})"),
     names={"loss": ("loss", 1.0), "rate": ("raw/rate", 1.0)},
 )
 

@@ -23,6 +23,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
 from loganalyze.model import Account, Batch, LineRef, Problem, Reading
+from loganalyze_parsers import lazy
 from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.blocks import line_bounds, open_bytes, read_blocks
 from loganalyze_parsers.frames import readings_frame
@@ -33,10 +34,10 @@ from loganalyze_parsers.tracker_names import known
 _ROW = re.compile(rb'\s*\{\s*"index":\s*\d+,\s*"data":.*"create_time":\s*"')
 #: Part of a name -> metric, the first that fits.
 _NAMES = (
-    (re.compile(r"grad_?norm"), "grad_norm"),
-    (re.compile(r"(?:eval|val|valid|validation|test)[/_-]?loss"), "val_loss"),
-    (re.compile(r"(?:^|[/_])loss"), "loss"),
-    (re.compile(r"learning_?rate|(?:^|[/_])lr$"), "lr"),
+    (lazy.pattern(r"grad_?norm"), "grad_norm"),
+    (lazy.pattern(r"(?:eval|val|valid|validation|test)[/_-]?loss"), "val_loss"),
+    (lazy.pattern(r"(?:^|[/_])loss"), "loss"),
+    (lazy.pattern(r"learning_?rate|(?:^|[/_])lr$"), "lr"),
 )
 
 

@@ -11,8 +11,8 @@ exact in a double).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -36,14 +36,6 @@ _SIMPLE = re.compile(r"(\d+(?:\.\d+)?)(?:[eE]([+-])(\d\d))?")
 _MAX_DIGITS = 15
 _MAX_POWER = 22
 _POWERS: Floats = np.array([float(10**k) for k in range(_MAX_POWER + 1)])
-#: Layouts learnt for one length of line; lines beyond that go the slow way.
-_MAX_LAYOUTS = 200
-#: Lines in a row that teach nothing before a length is given up.
-_MAX_FAILURES = 20
-#: Rows read at once: their words and numbers stay in a core's own cache.
-_ROWS = 2048
-#: Words that are compared before whole rows are, where a length has several layouts.
-_PROBES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +46,8 @@ class Slot:
     factor: float
     start: int
     text: str  # as the teaching line has it
-
-
-@dataclass(frozen=True, slots=True)
-class Lesson:
-    """What a teaching line says of its layout: the numbers in it, and what is constant."""
-
-    slots: tuple[Slot, ...]
-    constants: dict[str, int | None] = field(default_factory=dict)  # e.g. the rank in the prefix
+    fixed: bool = False  # whether it always has so many characters
+    varies: bool = False  # whether it may be printed in any form
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +66,9 @@ class Layout:
     place value), then one for each exponent.
     """
 
-    lesson: Lesson
-    width: int  # bytes of a row: the line and a word more
+    width: int  # bytes of a row: the line and at least a word more
     expected: Words  # the constant bytes, packed in words
     mask: Words  # which bits of them must be equal
-    probes: tuple[int, ...]
     pieces: Pieces
     more: tuple[tuple[int, int, int], ...]
     scale: Floats  # (fields, 1) power of ten of the digits behind the point
@@ -103,14 +87,17 @@ def simple_number(text: str) -> bool:
     return match is not None and len(match[1].replace(".", "")) <= _MAX_DIGITS
 
 
-def layout_of(line: bytes, lesson: Lesson) -> Layout:
-    """The layout that a teaching line and its lesson describe."""
+def layout_of(line: bytes, slots: Sequence[Slot], room: int = WORD) -> Layout:
+    """The layout that a teaching line (or a part of one) and its numbers describe.
+
+    room: bytes of a row behind the line, at least a word.
+    """
     constant = np.full(len(line), 255, dtype=np.uint8)
     last: list[Piece] = []
     before: list[tuple[Piece, int, int]] = []
     exponents: list[tuple[int, int]] = []  # field, column of the sign
     decimals: list[int] = []
-    for index, slot in enumerate(lesson.slots):
+    for index, slot in enumerate(slots):
         match = _SIMPLE.fullmatch(slot.text)
         assert match is not None
         place = 1
@@ -127,15 +114,14 @@ def layout_of(line: bytes, lesson: Lesson) -> Layout:
             exponents.append((index, sign))
             varying += [sign, sign + 1, sign + 2]
         constant[varying] = 0
-    mask = _words(constant)
-    factors = np.array([slot.factor for slot in lesson.slots]).reshape(-1, 1)
+    width = -(-len(line) // WORD) * WORD + room
+    mask = _words(constant, width)
+    factors = np.array([slot.factor for slot in slots]).reshape(-1, 1)
     ends = [Piece(sign + 1, "00") for _, sign in exponents]
     return Layout(
-        lesson=lesson,
-        width=row_width(len(line)),
-        expected=_words(np.frombuffer(line, dtype=np.uint8)) & mask,
+        width=width,
+        expected=_words(np.frombuffer(line, dtype=np.uint8), width) & mask,
         mask=mask,
-        probes=_probes(mask),
         pieces=pieces_of([*last, *(piece for piece, _, _ in before), *ends]),
         more=tuple((len(last) + k, index, place) for k, (_, index, place) in enumerate(before)),
         scale=_POWERS[decimals].reshape(-1, 1),
@@ -145,43 +131,27 @@ def layout_of(line: bytes, lesson: Lesson) -> Layout:
     )
 
 
-def row_width(length: int) -> int:
-    """Bytes of a row for lines of that length: whole words, and a word beyond the last digit."""
-    return -(-length // WORD) * WORD + WORD
-
-
-def _words(row: Bytes) -> Words:
-    padded = np.zeros(row_width(len(row)), dtype=np.uint8)
+def _words(row: Bytes, width: int) -> Words:
+    padded = np.zeros(width, dtype=np.uint8)
     padded[: len(row)] = row
     return padded.view(np.uint64)
 
 
-def _probes(mask: Words) -> tuple[int, ...]:
-    """Words, evenly spread, that hold constant bytes."""
-    held = np.flatnonzero(mask)
-    chosen = held[np.linspace(0, len(held) - 1, _PROBES).astype(np.int64)] if len(held) else held
-    return tuple(sorted(set(chosen.tolist())))
-
-
-def read_rows(rows: Bytes, layout: Layout) -> tuple[Bools, Floats]:
-    """Which rows have the layout, and the numbers of those that have: (fields, rows).
-
-    rows: (n, layout.width) contiguous bytes.
-    """
+def agrees(rows: Bytes, layout: Layout) -> Bools:
+    """Which rows have the constant bytes of the layout: (n, layout.width) contiguous bytes."""
     words = rows.view(np.uint64) & layout.mask
     words ^= layout.expected
+    if not np.bitwise_or.reduce(words, axis=None):  # far cheaper than row by row, and the rule
+        return np.ones(len(rows), dtype=bool)
     fits: Bools = np.bitwise_or.reduce(words, axis=1) == 0
-    if not fits.any():
-        return fits, np.empty((len(layout.decimals), 0))
-    if not fits.all():
-        rows = rows[fits]
+    return fits
+
+
+def fixed_values(rows: Bytes, layout: Layout) -> tuple[Floats, Bools]:
+    """Numbers of rows that agree (fields, rows), and which rows have digits where they should."""
     integers, fine = read_pieces(rows, layout.pieces)
     values, powers_fine = _scaled(integers, rows, layout)
-    fine &= powers_fine
-    if not fine.all():
-        fits[np.flatnonzero(fits)[~fine]] = False
-        values = values[:, fine]
-    return fits, values
+    return values, fine & powers_fine
 
 
 def _scaled(integers: Ints, rows: Bytes, layout: Layout) -> tuple[Floats, Bools]:
@@ -208,110 +178,3 @@ def _scaled(integers: Ints, rows: Bytes, layout: Layout) -> tuple[Floats, Bools]
     if layout.factors is not None:
         values *= layout.factors
     return values, fine
-
-
-Teacher = Callable[[bytes], Lesson | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Lines that one layout read: their indices, growing, and the values (fields, lines)."""
-
-    lesson: Lesson
-    lines: Ints
-    values: Floats
-
-
-class LayoutReader:
-    """Keeps the layouts learnt so far, by length of line, and reads blocks with them."""
-
-    def __init__(self, may_teach: Callable[[bytes], bool], teacher: Teacher) -> None:
-        """may_teach: a quick look at a line; teacher: its layout, None if it must go slowly."""
-        self._may_teach = may_teach
-        self._teacher = teacher
-        self._layouts: dict[int, list[Layout]] = {}
-
-    def read(self, data: Bytes, starts: Ints, ends: Ints) -> list[Found]:
-        """Read those lines of a block that have a layout.
-
-        data: the block's bytes, with at least PADDING bytes behind the last line.
-        """
-        lengths = ends - starts
-        order = np.argsort(lengths.astype(np.uint16), kind="stable")
-        order = order[(lengths[order] > 0) & (lengths[order] < MAX_LENGTH)]
-        borders = np.flatnonzero(np.diff(lengths[order])) + 1
-        found: list[Found] = []
-        for lines in np.split(order, borders):
-            if len(lines):
-                found.extend(self._one_length(data, starts, lines, int(lengths[lines[0]])))
-        return found
-
-    def _one_length(self, data: Bytes, starts: Ints, lines: Ints, length: int) -> list[Found]:
-        layouts = self._layouts.setdefault(length, [])
-        found: list[Found] = []
-        for layout in layouts:
-            lines = _apply(layout, data, starts, lines, found, probe=len(layouts) > 1)
-        failures = 0
-        at = 0
-        while at < len(lines) and len(layouts) < _MAX_LAYOUTS and failures < _MAX_FAILURES:
-            start = int(starts[lines[at]])
-            line = data[start : start + length].tobytes()
-            at += 1
-            if not self._may_teach(line):
-                continue
-            failures += 1
-            lesson = self._teacher(line)
-            if lesson is None:
-                continue
-            layout = layout_of(line, lesson)
-            left = _apply(layout, data, starts, lines[at - 1 :], found, probe=bool(layouts))
-            if len(left) < len(lines) - at + 1:  # else it does not read its own teacher
-                layouts.append(layout)
-                lines, at, failures = left, 0, 0
-        counts = {id(one.lesson): len(one.lines) for one in found}
-        layouts.sort(key=lambda one: -counts.get(id(one.lesson), 0))
-        return found
-
-
-#: Lines from this length on are left to the slow way.
-MAX_LENGTH = 1 << 16
-#: Bytes that a block needs behind its last line.
-PADDING = row_width(MAX_LENGTH)
-
-
-def _apply(
-    layout: Layout, data: Bytes, starts: Ints, lines: Ints, found: list[Found], *, probe: bool
-) -> Ints:
-    """Read the lines that have the layout; returns those that have not."""
-    if not len(lines):
-        return lines
-    likely = _probed(layout, data, starts[lines]) if probe else np.ones(len(lines), dtype=bool)
-    candidates = lines if likely.all() else lines[likely]
-    width = layout.width
-    places = np.ndarray((len(data) - width + 1,), dtype=f"V{width}", buffer=data, strides=(1,))
-    taken: list[Bools] = []
-    values: list[Floats] = []
-    for first in range(0, len(candidates), _ROWS):
-        part = starts[candidates[first : first + _ROWS]]
-        rows = places[part].view(np.uint8).reshape(len(part), width)
-        fits, numbers = read_rows(rows, layout)
-        taken.append(fits)
-        values.append(numbers)
-    if not taken:
-        return lines
-    fits = np.concatenate(taken)
-    if not fits.any():
-        return lines
-    found.append(Found(layout.lesson, candidates[fits], np.concatenate(values, axis=1)))
-    likely[np.flatnonzero(likely)[~fits]] = False
-    return lines[~likely]
-
-
-def _probed(layout: Layout, data: Bytes, starts: Ints) -> Bools:
-    """Which lines agree with a layout in a few words."""
-    words = np.ndarray((len(data) - WORD + 1,), dtype="<u8", buffer=data, strides=(1,))
-    likely = np.ones(len(starts), dtype=bool)
-    for index in layout.probes:
-        word = words[starts + WORD * index] & layout.mask[index]
-        likely &= word == layout.expected[index]
-    return likely

@@ -7,7 +7,8 @@ dialects whose marker it holds, and counts the line as read, ignored by a named 
 
 from __future__ import annotations
 
-from collections import Counter
+import os
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ import numpy.typing as npt
 import polars as pl
 
 from loganalyze.model import Account, Batch, Event, LineRef, Problem, Reading
-from loganalyze_parsers.api import Dialect, Line, Reader, Taken
+from loganalyze_parsers.api import Dialect, Line, Look, Reader, Taken
 from loganalyze_parsers.blocks import Block, open_bytes, read_blocks
 from loganalyze_parsers.frames import Names, readings_frame
 from loganalyze_parsers.markers import MarkerIndex
@@ -34,6 +35,9 @@ _SAMPLES = 20
 #: Lines without markers whose fate is remembered: noise repeats itself.
 _MAX_SEEN = 50_000
 _MAX_SEEN_BYTES = 4096  # of one such line
+_NEW = "\0"  # in place of a rule: a line whose fate is not remembered
+#: Blocks looked at at the same time, beside the one whose lines are read.
+_THREADS = min(2, os.cpu_count() or 1)
 
 
 @dataclass(slots=True)
@@ -91,6 +95,7 @@ class TextLog:
         self._made: Counter[str] = Counter()
         self._ranks_per_node = 0
         self.names = Names()
+        self._stateless = sum(1 << i for i, one in enumerate(dialects) if one.stateless)
         self._open = 0  # bits of the readers that wait for more
 
     def batches(self, blocks: Iterator[Block]) -> Iterator[Batch]:
@@ -98,13 +103,13 @@ class TextLog:
 
         May be called again for the next part of a rotated log, after turn_to().
         """
-        for prepared in _ahead(self._prepare, blocks):
-            yield self._batch(prepared)
+        for block, looks in _ahead(self._look, blocks):
+            yield self._batch(self._prepared(block, looks))
         yield self.finish()
 
     def feed(self, block: Block) -> Batch:
         """The batch of one block, at once; blocks come in order, each of whole lines."""
-        return self._batch(self._prepare(block))
+        return self._batch(self._prepared(block, self._look(block)))
 
     def finish(self) -> Batch:
         """What was still open at the end of the input."""
@@ -114,14 +119,25 @@ class TextLog:
         """The next lines are of another input."""
         self._source = source
 
-    def _prepare(self, block: Block) -> _Prepared:
-        """Bounds of the lines, and the lines that a dialect takes by the column."""
+    def _look(self, block: Block) -> list[Look | None]:
+        """What each bulk way sees in a block; runs in threads, in any order."""
+        return [
+            bulk.look(block, self._source, self._per_node(block)) if bulk else None
+            for bulk in self._bulks
+        ]
+
+    def _per_node(self, block: Block) -> int:
+        """Ranks on a node, by the input's first block (which is looked at before all others)."""
         if not self._ranks_per_node:
             self._ranks_per_node = ranks_per_node(block.data.decode("utf-8", "replace"))
+        return self._ranks_per_node
+
+    def _prepared(self, block: Block, looks: Sequence[Look | None]) -> _Prepared:
+        """The lines that a dialect takes by the column."""
         count = len(block.bounds[0])
         made = _Prepared(block, [], np.zeros(count, bool), np.zeros(count, np.int64), {})
-        for index, bulk in enumerate(self._bulks):
-            frame = bulk(block, self._source, self._ranks_per_node) if bulk else None
+        for index, (bulk, look) in enumerate(zip(self._bulks, looks, strict=True)):
+            frame = bulk.settle(look) if bulk and look is not None else None
             if frame is None or not len(frame):
                 continue
             at = frame["line"].to_numpy() - block.first_line
@@ -142,18 +158,35 @@ class TextLog:
         lines = [
             block.data[a:b] for a, b in zip(starts[rest].tolist(), ends[rest].tolist(), strict=True)
         ]
+        bits = self._bits(lines)
+        rules = [self._seen_noise.get(line, _NEW) for line in lines]
+        busy = [i for i, rule in enumerate(rules) if rule is _NEW or bits[i]]
         taken: list[Taken] = []
-        told = 0  # lines before this one that the readers know to have gone by
-        for raw, bits, index, start in zip(
-            lines, self._bits(lines), rest.tolist(), starts[rest].tolist(), strict=True
-        ):
-            if bits or self._open:
-                self._pass(prepared, told, index)
-                told = index + 1
-            place = (block.offset + start, block.first_line + index)
-            taken.extend(self._line(raw, place, bits, tally))
+        known: list[str | None] = []  # rules of lines whose fate is remembered
+        told = at = 0  # told: lines before this one that the readers know to have gone by
+        for one in [*busy, len(lines)]:
+            if not self._open:
+                known += rules[at:one]
+                at = one
+            for i in range(at, min(one + 1, len(lines))):
+                index = int(rest[i])
+                if bits[i] or self._open:
+                    self._pass(prepared, told, index)
+                    told = index + 1
+                place = (block.offset + int(starts[index]), block.first_line + index)
+                taken.extend(self._line(lines[i], place, bits[i], tally))
+            at = one + 1
+        self._count_known(known, tally)
         self._pass(prepared, told, len(starts))
         return self._gather(taken, prepared.frames, tally.account())
+
+    def _count_known(self, rules: Sequence[str | None], tally: _Tally) -> None:
+        """Account for lines whose fate is remembered (None: unknown, and shown when new)."""
+        counts = Counter(rules)
+        tally.lines += len(rules)
+        tally.unknown += counts.pop(None, 0)
+        for rule, count in counts.items():
+            tally.ignored[str(rule)] += count
 
     def _bits(self, lines: list[bytes]) -> list[int]:
         """For each line the dialects that want to see it; known noise is searched no more."""
@@ -175,10 +208,9 @@ class TextLog:
 
     def _line(self, raw: bytes, place: tuple[int, int], bits: int, tally: _Tally) -> list[Taken]:
         tally.lines += 1
-        quiet = not bits and not self._open
-        if quiet and raw in self._seen_noise:
-            rule = self._seen_noise[raw]
-            self._count(tally, False, [rule] if rule else [], "" if rule else raw.decode("latin1"))
+        quiet = not bits & ~self._stateless and not self._open
+        if not bits and not self._open and raw in self._seen_noise:
+            self._count_known([self._seen_noise[raw]], tally)
             return []
         taken: list[Taken] = []
         rules: list[str] = []
@@ -203,7 +235,7 @@ class TextLog:
                 unknown = unknown or line.text
             else:
                 rules.append(rule)
-        if quiet and len(raw) < _MAX_SEEN_BYTES and len(self._seen_noise) < _MAX_SEEN:
+        if quiet and not taken and len(raw) < _MAX_SEEN_BYTES and len(self._seen_noise) < _MAX_SEEN:
             self._seen_noise[raw] = rules[0] if rules and not unknown else None
         self._count(tally, read, rules, unknown)
         return taken
@@ -284,17 +316,23 @@ def _pieces(raw: bytes) -> Iterator[tuple[bytes, int]]:
         yield b"", 0
 
 
-def _ahead(work: Callable[[Block], _Prepared], blocks: Iterator[Block]) -> Iterator[_Prepared]:
-    """Results in order, the next one under way in a thread: numpy leaves the interpreter free."""
-    with ThreadPoolExecutor(1) as pool:
-        waiting: Future[_Prepared] | None = None
-        for block in blocks:
-            following = pool.submit(work, block)
-            if waiting is not None:
-                yield waiting.result()
-            waiting = following
-        if waiting is not None:
-            yield waiting.result()
+def _ahead(
+    work: Callable[[Block], list[Look | None]], blocks: Iterator[Block]
+) -> Iterator[tuple[Block, list[Look | None]]]:
+    """Blocks and results in order; the next ones under way in threads, as numpy and polars leave
+    the interpreter free. The first is waited for: what it teaches serves all others."""
+    waiting: deque[tuple[Block, Future[list[Look | None]]]] = deque()
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for number, block in enumerate(blocks):
+            waiting.append((block, pool.submit(work, block)))
+            if not number:
+                waiting[0][1].result()
+            if len(waiting) > _THREADS:
+                first, future = waiting.popleft()
+                yield first, future.result()
+        while waiting:
+            first, future = waiting.popleft()
+            yield first, future.result()
 
 
 def parse_text(

@@ -16,12 +16,11 @@ the last line, tps counts one device.
 
 from __future__ import annotations
 
-import re
-
+from loganalyze_parsers import lazy
 from loganalyze_parsers.pairs import PairFormat, pair_dialect
 
 _GIB = 1024.0**3
-_PAIR = re.compile(r"([a-z_]+:|GiB\()\s*([-+]?[\d.,]+(?:[eE][-+]?\d+)?|nan|inf)")
+_PAIR = lazy.pattern(r"([a-z_]+:|GiB\()\s*([-+]?[\d.,]+(?:[eE][-+]?\d+)?|nan|inf)")
 _NAMES = {
     "loss:": ("loss", 1.0),
     "grad_norm:": ("grad_norm", 1.0),
@@ -47,13 +46,13 @@ def _validation(values: dict[str, float]) -> dict[str, float]:
 
 
 _TRAINING = PairFormat(
-    start=re.compile(r"(?<!validate )\bstep: *(?P<step>\d{1,3}(?:,\d{3})+|\d+) +(?=loss:)"),
+    start=lazy.pattern(r"(?<!validate )\bstep: *(?P<step>\d{1,3}(?:,\d{3})+|\d+) +(?=loss:)"),
     pair=_PAIR,
     names=_NAMES,
     mend=_mend,
 )
 _VALIDATION = PairFormat(
-    start=re.compile(r"\bvalidate step: *(?P<step>\d{1,3}(?:,\d{3})+|\d+) +(?=loss:)"),
+    start=lazy.pattern(r"\bvalidate step: *(?P<step>\d{1,3}(?:,\d{3})+|\d+) +(?=loss:)"),
     pair=_PAIR,
     names=_NAMES,
     mend=_validation,

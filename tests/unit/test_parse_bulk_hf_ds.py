@@ -33,7 +33,9 @@ def both(text: str, dialect: Dialect, size: int = WHOLE) -> tuple[pl.DataFrame, 
 def taken_in_bulk(text: str, dialect: Dialect) -> int:
     """Lines that the fast way takes of a text in one block."""
     assert dialect.bulk is not None
-    frame = dialect.bulk()(Block(text.encode(), 0, 1), 0, 1)
+    bulk = dialect.bulk()
+    look = bulk.look(Block(text.encode(), 0, 1), 0, 1)
+    frame = None if look is None else bulk.settle(look)
     return 0 if frame is None else len(frame)
 
 

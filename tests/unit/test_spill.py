@@ -64,6 +64,8 @@ def test_run_is_the_same_from_memory_and_from_files(
     assert_frame_equal(other.readings, plain.readings)
     assert_frame_equal(other.events, plain.events)
     assert other.meta == plain.meta
-    for name in ("readings.parquet", "events.parquet", "run.json"):
+    files = [path.relative_to(first) for path in first.rglob("*") if path.is_file()]
+    assert len(files) == 3
+    for name in files:
         assert (first / name).read_bytes() == (second / name).read_bytes()
     assert_frame_equal(read_run(second).readings, plain.readings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import polars as pl
 import pytest
 from textlogs import megatron_line, run_of
 
+from loganalyze import store_parts
 from loganalyze.errors import OutputError, StoreError
 from loganalyze.ingest import ingest
 from loganalyze.model import RunLog
@@ -23,6 +25,35 @@ def run(tmp_path: Path) -> RunLog:
     return run_of("\n".join(lines), tmp_path)
 
 
+def files_below(place: Path) -> dict[str, bytes]:
+    """Bytes of every file below a folder, by its path there."""
+    return {
+        p.relative_to(place).as_posix(): p.read_bytes() for p in place.rglob("*") if p.is_file()
+    }
+
+
+def test_parts_in_the_order_of_the_rows(
+    run: RunLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of many parts is read as it was written, and every part's name is its content's."""
+    monkeypatch.setattr(store_parts, "PART_ROWS", 2)
+    place = write_run(run, tmp_path / "runs")
+    parts = sorted(path.name for path in (place / "readings").iterdir())
+    assert [name[:6] for name in parts] == ["00000-", "00001-"]
+    for name in parts:
+        digest = hashlib.sha256((place / "readings" / name).read_bytes()).hexdigest()
+        assert name[6:22] == digest[:16]
+    assert read_run(place).readings.equals(run.readings)
+
+
+def test_a_missing_part_is_told(run: RunLog, tmp_path: Path) -> None:
+    """A run without one of its parts is damaged, not shorter."""
+    place = write_run(run, tmp_path / "runs")
+    next((place / "readings").iterdir()).unlink()
+    with pytest.raises(StoreError, match="not a readable run directory"):
+        read_run(place)
+
+
 def test_round_trip(run: RunLog, tmp_path: Path) -> None:
     """What is written is read again, to the last field."""
     again = read_run(write_run(run, tmp_path / "runs"))
@@ -34,8 +65,8 @@ def test_round_trip(run: RunLog, tmp_path: Path) -> None:
 def test_writing_twice_is_writing_once(run: RunLog, tmp_path: Path) -> None:
     """A second write of the same run leaves the same bytes and no litter."""
     store = tmp_path / "runs"
-    first = {p.name: p.read_bytes() for p in write_run(run, store).iterdir()}
-    second = {p.name: p.read_bytes() for p in write_run(run, store).iterdir()}
+    first = files_below(write_run(run, store))
+    second = files_below(write_run(run, store))
     assert first == second
     assert [p.name for p in store.iterdir()] == [run.meta.id]
 
@@ -43,7 +74,7 @@ def test_writing_twice_is_writing_once(run: RunLog, tmp_path: Path) -> None:
 def test_plain_parquet(run: RunLog, tmp_path: Path) -> None:
     """The readings are plain Parquet with one row per line that carried numbers."""
     place = write_run(run, tmp_path / "runs")
-    frame = pl.read_parquet(place / "readings.parquet")
+    frame = pl.read_parquet(place / "readings" / "*.parquet")
     assert frame.columns[:8] == [
         "step", "segment", "rank", "wall_s", "source", "line", "offset", "length",
     ]  # fmt: skip

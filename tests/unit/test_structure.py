@@ -22,7 +22,8 @@ ROOTS = {
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("model", "errors"),
     ("config", "masking", "series", "tracks", "store", "spill", "leftovers", "segments", "assemble",
-     "inputs", "knowledge", "reruns", "frames_join", "engine", "resumed"),
+     "inputs", "knowledge", "reruns", "frames_join", "engine", "resumed",
+     "store_parts"),
     ("loganalyze_parsers", "detectors", "checks", "profile"),
     ("ingest", "diagnose", "incidents", "pipeline", "explain", "grouping", "parts",
      "same_run", "budget", "coverage"),

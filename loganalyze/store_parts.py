@@ -1,0 +1,67 @@
+"""Readings on disk: parts of plain Parquet, named by their content, in the order of their rows.
+
+`readings/00000-<digest>.parquet`: the same rows give the same bytes and so the same name. Parts
+are written at the same time; a part appears under its name only when it is whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from loganalyze.spill import release
+
+#: Rows of a part: enough for Parquet to pack them well, few enough to hold in memory.
+PART_ROWS = 1 << 18
+_THREADS = min(2, os.cpu_count() or 1)
+
+
+def write_parts(readings: pl.DataFrame, folder: Path) -> tuple[str, ...]:
+    """Write all rows below a new folder; the names of the parts in the order of the rows.
+
+    A frame without rows is one part without rows: its columns are kept. Raises OSError.
+    """
+    folder.mkdir()
+    firsts = range(0, max(len(readings), 1), PART_ROWS)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        jobs = [pool.submit(_write, readings, first, folder) for first in firsts]
+        return tuple(job.result() for job in jobs)
+
+
+def read_parts(folder: Path, names: Sequence[str]) -> pl.DataFrame:
+    """All rows of the parts. Raises OSError or PolarsError where one is missing or damaged."""
+    return pl.concat([pl.read_parquet(folder / name) for name in names])
+
+
+def _write(readings: pl.DataFrame, first: int, folder: Path) -> str:
+    """One part, under a name of its own until it is whole."""
+    table = readings.slice(first, PART_ROWS).to_arrow()
+    fresh = folder / f".{first}"
+    _write_table(table, fresh)
+    release()
+    with fresh.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    name = f"{first // PART_ROWS:05}-{digest[:16]}.parquet"
+    fresh.rename(folder / name)
+    return name
+
+
+def _write_table(table: pa.Table, path: Path) -> None:
+    """Integers as differences, which are small where lines follow each other."""
+    integers = [field.name for field in table.schema if pa.types.is_integer(field.type)]
+    pq.write_table(
+        table,
+        path,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=False,
+        column_encoding=dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
+        row_group_size=PART_ROWS,
+    )

@@ -1,0 +1,305 @@
+"""Templates of lines: constant text and numbers in turn, learnt from one line, read from many.
+
+A template is cut behind every number of free length: up to there all columns are constant, so
+rows are laid under each other and read as templates.py and spans.py do. Lines that a template
+does not fit to the last byte are not read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from threading import Lock
+
+import numpy as np
+
+from loganalyze_parsers.digits import WORD, Bools, Bytes, Ints
+from loganalyze_parsers.spans import (
+    Floats,
+    Free,
+    any_number,
+    free_number,
+    lengths_of,
+    text_values,
+    values_of,
+)
+from loganalyze_parsers.templates import Layout, Slot, agrees, fixed_values, layout_of
+
+#: One digit, a point and an exponent: always as long.
+_SCIENTIFIC = re.compile(r"\d\.\d+[eE][+-]\d\d")
+#: Templates learnt from one input; lines beyond that go the slow way.
+_MAX_TEMPLATES = 400
+#: Lines in a row that teach nothing before a block is given up.
+_MAX_FAILURES = 20
+#: Rows read at once: their words and numbers stay in a core's own cache.
+_ROWS = 8192
+#: Lines from this length on are left to the slow way.
+MAX_LENGTH = 1 << 15
+#: Bytes that a block needs behind its last line: a row of the longest, misread at its end.
+PADDING = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What a teaching line says: the numbers in it in order, and what is constant.
+
+    kind: the caller's name for such lines.
+    """
+
+    slots: tuple[Slot, ...]
+    constants: dict[str, int | None] = field(default_factory=dict)  # e.g. the rank in the prefix
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Constant text with numbers of fixed length, and a number of free length behind it.
+
+    length: bytes of the text. free: None behind the last. factor: of the free number.
+    """
+
+    layout: Layout
+    length: int
+    fixed: bool  # whether it has numbers of fixed length
+    free: Free | None
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A lesson in the form that reads many lines."""
+
+    lesson: Lesson
+    segments: tuple[Segment, ...]
+    order: Ints  # place of each number, as read, among the lesson's slots
+    probes: tuple[int, ...]  # words of the first segment that tell templates apart
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Lines that one template read: their indices, growing, and the values (slots, lines)."""
+
+    lesson: Lesson
+    lines: Ints
+    values: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A block's bytes, with PADDING behind them, and the bounds of its lines."""
+
+    raw: bytes  # without the padding
+    data: Bytes
+    starts: Ints
+    ends: Ints
+
+
+def template_of(line: bytes, lesson: Lesson) -> Template:
+    """The template of a teaching line."""
+    segments: list[Segment] = []
+    fixed: list[Slot] = []
+    order: list[int] = []
+    waiting: list[int] = []
+    texts: list[int] = []
+    begin = 0
+    for index, slot in enumerate(lesson.slots):
+        if _is_fixed(line, slot):
+            fixed.append(replace(slot, start=slot.start - begin))
+            waiting.append(index)
+            continue
+        end = slot.start + len(slot.text)
+        byte = line[end] if end < len(line) else 10
+        free = any_number(byte) if slot.varies else free_number(slot.text, byte)
+        segments.append(_segment(line[begin : slot.start], fixed, free, slot.factor))
+        order += waiting
+        (texts if free.decimals < 0 else order).append(index)
+        fixed, waiting, begin = [], [], end
+    segments.append(_segment(line[begin:], fixed, None, 1.0))
+    held = np.flatnonzero(segments[0].layout.mask)
+    probes = {int(held[0]), int(held[-1])} if len(held) else set()
+    return Template(
+        lesson, tuple(segments), np.array([*order, *waiting, *texts]), tuple(sorted(probes))
+    )
+
+
+def _is_fixed(line: bytes, slot: Slot) -> bool:
+    if slot.fixed or slot.varies:
+        return slot.fixed
+    if _SCIENTIFIC.fullmatch(slot.text):
+        return True
+    return line[max(slot.start - 2, 0) : slot.start] == b"  "  # padded to a width
+
+
+def _segment(text: bytes, fixed: Sequence[Slot], free: Free | None, factor: float) -> Segment:
+    room = WORD * (1 + (free.words if free else 0))
+    return Segment(layout_of(text, fixed, room), len(text), bool(fixed), free, factor)
+
+
+class _Rows:
+    """Some lines under a template: what was read of them, and which of them still fit."""
+
+    def __init__(self, text: Text, lines: Ints) -> None:
+        self._data = text.data
+        self.lines = lines
+        self._at = text.starts[lines]
+        self._ends = text.ends[lines]
+        self._values: list[Floats] = []
+        self.spans: list[Ints] = []  # starts and ends of numbers left as texts
+
+    def read(self, template: Template) -> bool:
+        """Read all segments; false where no line is left."""
+        for segment in template.segments:
+            if not len(self.lines):
+                return False
+            self._segment(segment)
+        self._keep(self._at == self._ends)
+        return bool(len(self.lines))
+
+    def values(self) -> Floats:
+        """(numbers, lines)."""
+        return np.concatenate(self._values) if self._values else np.empty((0, len(self.lines)))
+
+    def _segment(self, segment: Segment) -> None:
+        layout, free = segment.layout, segment.free
+        rows = self._rows(layout.width)
+        rows = self._keep(agrees(rows, layout), rows)
+        if segment.fixed and len(rows):
+            values, fine = fixed_values(rows, layout)
+            self._values.append(values)
+            rows = self._keep(fine, rows)
+        self._at = self._at + segment.length
+        if free is None or not len(rows):
+            return
+        lengths = lengths_of(rows, segment.length, free)
+        if free.decimals < 0:
+            self.spans += [self._at, self._at + lengths]
+            fine = (lengths > 0) & (lengths < WORD * free.words)
+        else:
+            numbers, fine = values_of(rows, segment.length, lengths, free)
+            self._values.append((numbers * segment.factor)[None])
+        self._at = self._at + lengths
+        self._keep(fine, rows)
+
+    def _rows(self, width: int) -> Bytes:
+        places = np.ndarray((len(self._data) - width + 1,), f"V{width}", self._data, 0, (1,))
+        return places[self._at].view(np.uint8).reshape(-1, width)
+
+    def _keep(self, fits: Bools, rows: Bytes | None = None) -> Bytes:
+        """Go on with the lines that fit; returns their rows."""
+        kept = rows if rows is not None else np.empty((0, 0), dtype=np.uint8)
+        if fits.all():
+            return kept
+        self.lines, self._at, self._ends = self.lines[fits], self._at[fits], self._ends[fits]
+        self._values = [values[:, fits] for values in self._values]
+        self.spans = [places[fits] for places in self.spans]
+        return kept[fits] if rows is not None else kept
+
+
+def apply(template: Template, text: Text, lines: Ints, *, probe: bool) -> tuple[Found | None, Ints]:
+    """What the template reads of the lines, and the lines that it does not fit."""
+    likely = _probed(template, text, lines) if probe else np.ones(len(lines), dtype=bool)
+    candidates = lines if likely.all() else lines[likely]
+    taken, values, spans = [], [], []
+    for first in range(0, len(candidates), _ROWS):
+        rows = _Rows(text, candidates[first : first + _ROWS])
+        if rows.read(template):
+            taken.append(rows.lines)
+            values.append(rows.values())
+            spans.append(
+                np.stack(rows.spans) if rows.spans else np.empty((0, len(rows.lines)), int)
+            )
+    if not taken:
+        return None, lines
+    found = _found(template, text, np.concatenate(taken), np.hstack(values), np.hstack(spans))
+    left = np.ones(len(text.starts), dtype=bool)
+    left[found.lines] = False
+    return found, lines[left[lines]]
+
+
+def _found(template: Template, text: Text, lines: Ints, values: Floats, spans: Ints) -> Found:
+    """With the numbers that were left as texts, all in the order of the slots."""
+    slots = template.lesson.slots
+    if len(spans):
+        numbers, fine = text_values(text.raw, spans[0::2].T, spans[1::2].T)
+        texts = template.order[len(slots) - numbers.shape[1] :]
+        factors = np.array([slots[index].factor for index in texts])
+        values = np.concatenate([values, numbers.T * factors[:, None]])
+        if not fine.all():
+            lines, values = lines[fine], values[:, fine]
+    ordered = np.empty_like(values)
+    ordered[template.order] = values
+    return Found(template.lesson, lines, ordered)
+
+
+def _probed(template: Template, text: Text, lines: Ints) -> Bools:
+    """Which lines agree with a template in a word or two."""
+    words = np.ndarray((len(text.data) - WORD + 1,), "<u8", text.data, 0, (1,))
+    layout = template.segments[0].layout
+    likely = np.ones(len(lines), dtype=bool)
+    for index in template.probes:
+        word = words[text.starts[lines] + WORD * index] & layout.mask[index]
+        likely &= word == layout.expected[index]
+    return likely
+
+
+Teacher = Callable[[bytes], Lesson | None]
+
+
+class TemplateReader:
+    """Keeps the templates learnt so far and reads blocks with them; safe in threads."""
+
+    def __init__(self, may_teach: Callable[[bytes], bool], teacher: Teacher) -> None:
+        """may_teach: a quick look at a line; teacher: its lesson, None if it must go slowly."""
+        self._may_teach = may_teach
+        self._teacher = teacher
+        self._templates: list[Template] = []
+        self._hits: dict[int, int] = {}
+        self._learning = Lock()  # what one block's thread learns serves the others
+
+    def read(self, text: Text, lines: Ints) -> list[Found]:
+        """Read those lines of a block that fit a template; `lines`: those worth a look."""
+        lengths = text.ends[lines] - text.starts[lines]
+        lines = lines[(lengths > 0) & (lengths < MAX_LENGTH)]
+        found: list[Found] = []
+        known = len(self._templates)
+        order = sorted(range(known), key=lambda index: -self._hits.get(index, 0))
+        lines = self._applied(order, text, lines, found)
+        if len(lines) and known < _MAX_TEMPLATES:
+            with self._learning:
+                later = range(known, len(self._templates))
+                self._learn(text, self._applied(later, text, lines, found), found)
+        return found
+
+    def _applied(self, indices: Sequence[int], text: Text, lines: Ints, found: list[Found]) -> Ints:
+        """The lines that none of these templates read."""
+        for index in indices:
+            if not len(lines):
+                break
+            probe = len(self._templates) > 1
+            one, lines = apply(self._templates[index], text, lines, probe=probe)
+            self._hits[index] = len(one.lines) if one else 0
+            found.extend([one] if one else [])
+        return lines
+
+    def _learn(self, text: Text, lines: Ints, found: list[Found]) -> None:
+        """Read what is left with templates learnt from it."""
+        failures = at = 0
+        while (
+            at < len(lines) and failures < _MAX_FAILURES and len(self._templates) < _MAX_TEMPLATES
+        ):
+            line = text.raw[int(text.starts[lines[at]]) : int(text.ends[lines[at]])]
+            at += 1
+            if not self._may_teach(line):
+                continue
+            failures += 1
+            lesson = self._teacher(line)
+            if lesson is None:
+                continue
+            template = template_of(line, lesson)
+            one, left = apply(template, text, lines[at - 1 :], probe=bool(self._templates))
+            if one is None or one.lines[0] != lines[at - 1]:
+                continue  # it does not read its own teacher
+            self._templates.append(template)
+            found.append(one)
+            lines, at, failures = left, 0, 0
