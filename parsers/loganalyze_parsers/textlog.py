@@ -207,11 +207,11 @@ class TextLog:
         self._open = self._open | bit if self._readers[index].open else self._open & ~bit
 
     def _line(self, raw: bytes, place: tuple[int, int], bits: int, tally: _Tally) -> list[Taken]:
-        tally.lines += 1
         quiet = not bits & ~self._stateless and not self._open
         if not bits and not self._open and raw in self._seen_noise:
             self._count_known([self._seen_noise[raw]], tally)
             return []
+        tally.lines += 1
         taken: list[Taken] = []
         rules: list[str] = []
         read = False
