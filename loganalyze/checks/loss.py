@@ -252,7 +252,8 @@ def loss_repeats(context: CheckContext) -> CheckResult:
     moves = np.clip(moves, *np.percentile(moves, (2, 98)))  # one leap makes no period
     lags = np.unique(np.linspace(20, len(moves) / 2.4, 2000).astype(int))
     swing = float(np.std(moves))
-    if not swing > context.value("calm_nats"):  # noise of a few hundredths explains no incident
+    # Noise of a few per cent explains no incident, however regular it is.
+    if swing <= max(context.value("calm_nats"), 0.03 * abs(median(values))):
         return yes_or_no("loss_repeats", False, seen("change_of_loss", swing, "nat"))
     links = [float(np.corrcoef(moves[:-lag], moves[lag:])[0, 1]) for lag in lags]
     best = int(np.argmax(links))
