@@ -251,8 +251,10 @@ def loss_repeats(context: CheckContext) -> CheckResult:
     moves = values[3:] - values[:-3]
     moves = np.clip(moves, *np.percentile(moves, (2, 98)))  # one leap makes no period
     lags = np.unique(np.linspace(20, len(moves) / 2.4, 2000).astype(int))
-    if not np.std(moves) > 0:
-        return yes_or_no("loss_repeats", False)
+    swing = float(np.std(moves))
+    # Noise of a few per cent explains no incident, however regular it is.
+    if swing <= max(context.value("calm_nats"), 0.03 * abs(median(values))):
+        return yes_or_no("loss_repeats", False, seen("change_of_loss", swing, "nat"))
     links = [float(np.corrcoef(moves[:-lag], moves[lag:])[0, 1]) for lag in lags]
     best = int(np.argmax(links))
     evidence = (seen("correlation", links[best], "", "< 0.5"),

@@ -221,6 +221,14 @@ def rank_outlier(context: CheckContext) -> CheckResult:
     return missing("rank_outlier", "per_rank_loss")
 
 
+def equal_then_apart(context: CheckContext) -> CheckResult:
+    """The ranks had one value to the last digit, and from one step on they have not."""
+    told = context.finding.statistics.get("same_before")
+    if not isinstance(told, int | float):
+        return missing("equal_then_apart", "per_rank_loss")
+    return yes_or_no("equal_then_apart", told >= 5, seen("steps_before", float(told), "step"))
+
+
 def attention_logits_grow(context: CheckContext) -> CheckResult:
     """The largest attention logit is above 1000, or doubled over the run."""
     values = context.all_of("max_attention_logit")
@@ -269,6 +277,7 @@ RL: dict[str, Check] = {
         rewards_equal, answers_cut_off, ratio_off_one, rollout_gap_grew, kl_negative,
         kl_without_gain, lr_jumped_earlier, entropy_falls_first, updates_large, entropy_gone,
         length_grew, reward_constant, margins_zero, margins_large,
-        rank_outlier, attention_logits_grow, metrics_lacking, lines_unknown, steps_have_holes,
+        rank_outlier, equal_then_apart, attention_logits_grow,
+        metrics_lacking, lines_unknown, steps_have_holes,
     )
 }  # fmt: skip

@@ -102,6 +102,8 @@ def outside_the_timers(context: CheckContext) -> CheckResult:
     columns = context.run.readings.columns
     compute = (_BOTH,) if _BOTH in columns else tuple(n for n in _COMPUTE if n in columns)
     rest = tuple(name for name in _REST if name in columns)
+    if "data_time_s" not in columns:
+        return missing("outside_the_timers", "data_time_s")
     slow = _explained(context, (*compute, *rest)) if compute else None
     return _judge("outside_the_timers", slow, "forward_time_s", less=True)
 
@@ -175,10 +177,27 @@ def one_rank_got_slower(context: CheckContext) -> CheckResult:
     return yes_or_no("one_rank_got_slower", alone, *evidence)
 
 
+def period_of_few_steps(context: CheckContext) -> CheckResult:
+    """The slow steps come every 16 steps or more often, as the turn of a loader's worker does.
+
+    Loaders run 2 to 16 workers (incident: every eighth batch was late); collections of garbage
+    are dozens of steps apart. Equal combs of a log of every n-th step are one shorter period.
+    """
+    told = [f.statistics.get("period_steps") for f in context.of_kind("throughput_stall")]
+    periods = [float(p) for p in told if isinstance(p, int | float) and p > 0]
+    if not periods:
+        return missing("period_of_few_steps", "stall_period")
+    alike = sum(abs(p - periods[0]) < 0.02 * periods[0] for p in periods)
+    period = periods[0] / alike
+    evidence = seen("stall_period", period, "step", "<= 16")
+    return yes_or_no("period_of_few_steps", period <= 16, evidence)
+
+
 SLOW_STEPS: dict[str, Check] = {
     check.__name__: check
     for check in (
         data_explains_slow_steps, compute_explains_slow_steps, outside_the_timers,
         loss_differs_in_slow_steps, more_tokens_in_slow_steps, one_rank_got_slower,
+        period_of_few_steps,
     )
 }  # fmt: skip

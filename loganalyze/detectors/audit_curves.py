@@ -43,12 +43,14 @@ def _wild_rate(context: Context) -> list[Finding]:
     if track is None or any(word in name for word in _OTHER):
         return []
     values = np.where(np.isfinite(track.values), track.values, 0.0)
-    at, limit = int(np.argmax(values)), context.value("config_audit.lr_adam_most")
-    if not values[at] > limit:
+    at = int(np.argmax(values))
+    cold = values[0] > 0.9 * values[at] and int(track.steps[0]) <= 2 * track.interval
+    rule = "lr_cold_most" if cold and values[-1] < 0.9 * values[at] else "lr_adam_most"
+    if not values[at] >= context.value(f"config_audit.{rule}"):
         return []
     sure = "adam" in name or _stuck(context)
     severity: Severity = "warning" if sure else "info"
-    return [_remark(context, "lr", track, at, "lr_adam_most", "above", severity, "learning_rate")]
+    return [_remark(context, "lr", track, at, rule, "above", severity, "learning_rate")]
 
 
 def _stuck(context: Context) -> bool:
@@ -59,10 +61,10 @@ def _stuck(context: Context) -> bool:
     values = track.values[np.isfinite(track.values)]
     early = values[: max(20, len(values) // 5)]
     leapt = float(np.max(early[1:] - np.minimum.accumulate(early)[:-1])) > 1.0
-    half = early[len(early) // 2 :]
     begun, best = float(early[0]), float(np.min(values))
-    swing, rest = float(np.ptp(half)), float(np.median(half)) - best
-    return leapt or (swing < 0.1 * (begun - best) and rest > 0.15 * begun)
+    first, then = float(np.median(early[4:9])), float(np.median(early[11:18]))
+    fell, rest = begun - first, begun - best
+    return leapt or bool(fell > 0.4 * rest and first - then < 0.05 * rest and fell < 0.85 * rest)
 
 
 def _first_loss(context: Context) -> list[Finding]:

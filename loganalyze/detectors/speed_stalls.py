@@ -100,7 +100,8 @@ def _stall(
         return None
     evaluated = float(pace.marked[members].mean())
     saved = float(pace.saved[members].mean())
-    severity, threshold = _severity(context, pace, cost + beside, evaluated, len(members))
+    known = max(evaluated, saved)
+    severity, threshold = _severity(context, pace, cost + beside, evaluated, known, len(members))
     worst = int(members[np.argmax(pace.seconds[members])])
     spread = [members[0], worst, members[-1]]
     made = finding(
@@ -132,14 +133,19 @@ def _stall(
 
 
 def _severity(
-    context: Context, pace: Pace, cost: float, evaluated: float, count: int
+    context: Context, pace: Pace, cost: float, evaluated: float, known: float, count: int
 ) -> tuple[Severity, Threshold]:
     """Evaluations take time by design: a note. Anything else is an alarm once it is dear.
 
+    Saves are expected to take some, so they have the higher limit. Few stalls need twice of it.
+
     The wall clock cannot tell what happened between two steps, so it never alarms.
     """
-    warn = context.thresholds["throughput_stall.warning_cost"]
+    pure = context.value("throughput_stall.pure")
+    name = "warning_cost" if known >= pure else "unknown_cost"
+    warn = context.thresholds[f"throughput_stall.{name}"]
+    many = count >= context.value("throughput_stall.many") or (count >= 4 and cost >= 0.2)
     explained = evaluated >= context.value("throughput_stall.pure") or pace.clock
-    if cost >= warn.value and not explained and count >= context.value("throughput_stall.many"):
+    if cost >= warn.value and not explained and many:
         return "warning", warn
     return "info", context.thresholds["throughput_stall.info_cost"]
