@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from loganalyze.commands import options
+from loganalyze.commands.progress import byte_progress
 
 
 @click.command("compare")
@@ -16,9 +17,10 @@ from loganalyze.commands import options
 @options.thresholds
 @options.set_
 @options.lang
+@options.no_progress
 def command(
     paths: tuple[str, ...], chosen: tuple[str, ...], format_: str, thresholds: Path | None,
-    settings: tuple[str, ...], lang: str | None,
+    settings: tuple[str, ...], lang: str | None, no_progress: bool,
 ) -> int:  # fmt: skip
     """Compare runs with the first of them: curves, metrics, settings, cost.
 
@@ -29,9 +31,13 @@ def command(
     """
     from loganalyze.compare import compare_runs, comparison_json, comparison_text, load_runs
     from loganalyze.config import load_thresholds
+    from loganalyze.ingest import total_bytes
 
     limits = load_thresholds("pretrain", thresholds, settings)
-    comparison = compare_runs(load_runs(paths), limits, chosen)
+    shown = not no_progress
+    with byte_progress(total_bytes(paths) if shown else 0, shown) as progress:
+        runs = load_runs(paths, progress)
+    comparison = compare_runs(runs, limits, chosen)
     color = options.wants_color()
     if format_ == "json":
         text = comparison_json(comparison) + "\n"

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from loganalyze.errors import UnreadableInput, UsageError
-from loganalyze.ingest import ingest
+from loganalyze.ingest import Progress, ingest
 from loganalyze.model import RunLog
 
 
-def load_runs(paths: Sequence[str]) -> tuple[RunLog, ...]:
+def load_runs(paths: Sequence[str], progress: Progress | None = None) -> tuple[RunLog, ...]:
     """Every run with numbers, in the order of the paths; ids are made unique.
 
     Each path is read by itself, so that files of one name in two folders stay two runs. Raises
@@ -19,7 +19,7 @@ def load_runs(paths: Sequence[str]) -> tuple[RunLog, ...]:
     """
     found: list[tuple[str, RunLog]] = []
     for path in paths:
-        runs = [run for run in ingest([path]).runs if len(run.readings)]
+        runs = [run for run in ingest([path], progress=progress).runs if len(run.readings)]
         if not runs:
             raise UnreadableInput(
                 f"{path}: no metric was found in it", hint="`loganalyze diagnose` says why"

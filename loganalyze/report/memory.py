@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from loganalyze.detectors.audit_settings import is_lora, precision, settings
+from loganalyze.budget import Budget, estimate
 from loganalyze.report.model import RunView
 from loganalyze.report.wording import Both, both, joined, metric_label
 
@@ -25,7 +25,7 @@ LEVELS: tuple[tuple[str, tuple[str, ...], str], ...] = (
 )
 #: A memory size in bytes that some machine may have.
 _LEAST, _MOST = 1.0, 1e18
-#: Below this the allocator's blocks outweigh the parameters, and the formula says nothing.
+#: Below this the allocator's blocks outweigh the parameters, and the estimate says nothing.
 LEAST_PARAMETERS = 1e7
 
 
@@ -41,33 +41,26 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
-    """Bytes per GPU that weights, gradients and Adam's states take by the settings.
-
-    parameters: per GPU, 12 layers hidden^2 + vocabulary hidden over tensor and pipeline ranks.
-    Bytes per parameter after seed A, section 3.1.
-    """
-
-    parameters: float
-    rows: tuple[tuple[Both, float, float], ...]  # what, least, most
-    total: tuple[float, float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryBudget:
-    """The budget of the fullest GPU. missing: metrics that would show more parts."""
+    """The budget of the fullest GPU. missing: metrics that would show more parts.
+
+    expected: the estimate from the configuration (see loganalyze.budget); None for a toy model or
+    where its size is not told.
+    """
 
     rank: int | None
     parts: tuple[Part, ...]
     whole: float
-    expected: Expected | None
+    expected: Budget | None
     missing: tuple[str, ...]
 
 
 def memory_budget(run: RunView) -> MemoryBudget | None:
     """The budget of the GPU that came nearest to its limit; None where no size is logged."""
     rank, sizes = _fullest(run.diagnosis.run.readings)
-    expected = expected_states(run.diagnosis.run.meta.config)
+    expected = estimate(run.diagnosis.run.meta.config)
+    if expected is not None and expected.parameters < LEAST_PARAMETERS:
+        expected = None
     if not sizes and expected is None:
         return None
     parts = _parts(sizes)
@@ -113,29 +106,3 @@ def _parts(sizes: Mapping[str, float]) -> tuple[Part, ...]:
                           share=size / whole, source=metric_label(name)))  # fmt: skip
         held = []
     return tuple(parts)
-
-
-def expected_states(told: Mapping[str, str]) -> Expected | None:
-    """Weights, gradients and Adam's states of a dense model trained whole; None if not told."""
-    found = settings(told)
-    layers, hidden = found.get("layers", 0.0), found.get("hidden", 0.0)
-    if layers <= 0 or hidden <= 0 or found.get("experts", 0.0) > 1 or is_lora(told):
-        return None
-    split = max(1.0, found.get("tp", 1.0)) * max(1.0, found.get("pp", 1.0))
-    count = (12 * layers * hidden**2 + found.get("vocab", 0.0) * hidden) / split
-    if count < LEAST_PARAMETERS:
-        return None
-    half = precision(told) != "fp32"
-    shards = max(1.0, found.get("world", 1.0) / split)
-    states = 12.0 if half else 8.0  # two moments in fp32, and an fp32 copy of half weights
-    per_parameter = {
-        "weights": (2.0, 2.0) if half else (4.0, 4.0),
-        "gradients": (2.0, 4.0) if half else (4.0, 4.0),
-        "optimizer": (states / shards, states),
-    }
-    rows = tuple(
-        (both(f"ui_memory_{name}"), low * count, high * count)
-        for name, (low, high) in per_parameter.items()
-    )
-    total = sum(low for _, low, _ in rows), sum(high for _, _, high in rows)
-    return Expected(parameters=count, rows=rows, total=total)

@@ -13,11 +13,13 @@ import report_fixture as fixture
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loganalyze.budget import estimate
 from loganalyze.compare import compare_runs
 from loganalyze.config import load_thresholds
 from loganalyze.model import Diagnosis, Evidence, LineRef, Report, RunLog
 from loganalyze.report import render
-from loganalyze.report.memory import expected_states, memory_budget
+from loganalyze.report.charts import page_data
+from loganalyze.report.memory import memory_budget
 from loganalyze.report.model import view
 from loganalyze.report.story import followed
 from loganalyze.report.svg import round_values
@@ -87,30 +89,28 @@ def test_no_memory_no_budget() -> None:
     assert memory_budget(view(fixture.clean_run())) is None
 
 
-def test_expected_states_follow_the_formula() -> None:
-    """GPT-3 2.7B by hand: 12 x 32 x 2560^2 + 50304 x 2560 parameters; 2, 2-4 and 12 bytes each."""
-    told = {"num_layers": "32", "hidden_size": "2560", "padded_vocab_size": "50304",
-            "bf16": "True", "fp16": "False", "world_size": "8"}  # fmt: skip
-    count = 12 * 32 * 2560**2 + 50304 * 2560
-    found = expected_states(told)
+SHAPE = {"num_layers": "32", "hidden_size": "2560", "num_attention_heads": "32",
+         "padded_vocab_size": "50304", "bf16": "True", "world_size": "8"}  # fmt: skip
+
+
+def test_expected_memory_stands_beside_the_logged_one() -> None:
+    """The configuration's estimate is shown, part by part, with what had to be assumed."""
+    clean = fixture.clean_run()
+    judged = replace(clean, run=replace(clean.run, meta=replace(clean.run.meta, config=SHAPE)))
+    found = memory_budget(view(judged))
     assert found is not None
-    assert found.parameters == count
-    assert [(low, high) for _, low, high in found.rows] == [
-        (2 * count, 2 * count), (2 * count, 4 * count), (12 * count / 8, 12 * count),
-    ]  # fmt: skip
-    assert found.total == (5.5 * count, 18 * count)
-    split = expected_states({**told, "tensor_model_parallel_size": "4"})
-    assert split is not None
-    assert split.parameters == count / 4
+    assert found.expected == estimate(SHAPE)
+    page = render(Report(version="0", diagnoses=(judged,)), "html", "en")
+    assert "optimizer states" in page
+    assert "ZeRO 0" in page
 
 
-@pytest.mark.parametrize(
-    "other", [{"num_experts": "8"}, {"lora_rank": "16"}, {"hidden_size": "48"}, {"num_layers": ""}]
-)
-def test_nothing_is_expected_where_the_formula_does_not_hold(other: dict[str, str]) -> None:
-    """Experts, adapters, toy models and unknown shapes have no estimate."""
-    told = {"num_layers": "32", "hidden_size": "2560", "bf16": "True", **other}
-    assert expected_states(told) is None
+@pytest.mark.parametrize("other", [{"hidden_size": "48"}, {"num_layers": ""}])
+def test_nothing_is_expected_of_toys_and_unknown_shapes(other: dict[str, str]) -> None:
+    """Without a size of the model, or of a toy, there is no estimate."""
+    clean = fixture.clean_run()
+    meta = replace(clean.run.meta, config={**SHAPE, **other})
+    assert memory_budget(view(replace(clean, run=replace(clean.run, meta=meta)))) is None
 
 
 def test_what_followed_is_told_in_order() -> None:
@@ -120,6 +120,24 @@ def test_what_followed_is_told_in_order() -> None:
     assert told.en == "Loss spike (step 2600)"
     assert told.zh == "损失尖刺（第 2600 步）"
     assert followed(view(fixture.clean_run())) is None
+
+
+@pytest.mark.parametrize(
+    ("logged", "config", "axis"),
+    [
+        ({"tokens_seen": 1.0}, {}, True),
+        ({"samples_seen": 1.0}, {"seq_length": "2048"}, True),
+        ({"samples_seen": 1.0, "seq_len": 512.0}, {}, True),
+        ({"samples_seen": 1.0}, {}, False),
+        ({}, {"seq_length": "2048"}, False),
+    ],
+)
+def test_tokens_on_the_axis(logged: dict[str, float], config: dict[str, str], axis: bool) -> None:
+    """The axis is there where tokens are logged, or samples with the length of a sample."""
+    run = with_columns(fixture.clean_run(), **logged)
+    meta = replace(run.run.meta, config=config)
+    facts, _ = page_data(view(replace(run, run=replace(run.run, meta=meta))), ())
+    assert ("tokens" in facts["axes"]) is axis
 
 
 @pytest.fixture(scope="module")

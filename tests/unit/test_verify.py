@@ -234,6 +234,15 @@ def test_command_without_a_report(tmp_path: Path) -> None:
     assert result.exception.hint
 
 
+def test_the_page_stands_for_the_data_beside_it(tmp_path: Path) -> None:
+    """`verify report.html` checks report.json in the same folder."""
+    report = report_of(sick_log(tmp_path))
+    page = str(report.with_suffix(".html"))
+    result = CliRunner().invoke(cli, ["verify", page, "--lang", "en"], standalone_mode=False)
+    assert result.return_value == 0
+    assert "found again" in result.output
+
+
 def test_relative_paths_count_from_the_report_or_root(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
