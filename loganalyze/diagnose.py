@@ -39,8 +39,10 @@ def diagnose(
     findings: Sequence[Finding],
     detectors: Sequence[DetectorRun],
     thresholds: Thresholds,
+    *,
+    left_out: int = 0,
 ) -> Diagnosis:
-    """Judge a run by its findings."""
+    """Judge a run by its findings. left_out: how many more the user asked not to hear of."""
     told = stories(run, findings)
     memo: dict[str, Any] = {}
     with np.errstate(all="ignore"):  # logs may hold absurd numbers
@@ -65,18 +67,22 @@ def diagnose(
         incidents=incidents,
         detectors=tuple(detectors),
         thresholds=tuple(sorted(thresholds.entries.values(), key=lambda entry: entry.name)),
-        verdict=_verdict(run, findings),
+        verdict=_verdict(run, findings, left_out),
+        left_out=left_out,
     )
 
 
-def _verdict(run: RunLog, findings: Sequence[Finding]) -> Verdict:
-    """The worst finding's severity; clean only where a finite loss with steps was read."""
+def _verdict(run: RunLog, findings: Sequence[Finding], left_out: int) -> Verdict:
+    """The worst finding's severity; clean only where a finite loss with steps was read.
+
+    Nor is a run clean of which findings were left out.
+    """
     if findings:
         return max((f.severity for f in findings), key=severity_rank)
     if not len(run.readings):
         return "unreadable"
     finite = any(np.isfinite(track.values).any() for track in tracks(run, "loss"))
-    return "clean" if finite else "info"
+    return "clean" if finite and not left_out else "info"
 
 
 def _incident(context: CheckContext, story: Story, name: str) -> Incident:

@@ -280,6 +280,7 @@ class Diagnosis:
     detectors: tuple[DetectorRun, ...]
     thresholds: tuple[Threshold, ...]
     verdict: Verdict
+    left_out: int = 0  # findings that the user asked not to hear of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from loganalyze import __version__
-from loganalyze.config import load_thresholds
-from loganalyze.detectors import detect
+from loganalyze.config import kinds, load_thresholds
+from loganalyze.detectors import DETECTORS, detect
 from loganalyze.diagnose import diagnose
 from loganalyze.ingest import Progress, ingest, limits_reached
-from loganalyze.model import Diagnosis, Finding, Report, RunLog, severity_rank
+from loganalyze.model import DetectorRun, Diagnosis, Finding, Report, RunLog, severity_rank
 from loganalyze.profile import choose_profile
 
 __all__ = ["Judging", "has_metrics", "judge", "limits_reached", "report_on", "worst_rank"]
@@ -52,11 +52,23 @@ def judge(run: RunLog, judging: Judging) -> Diagnosis:
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # a log may print 1e308
         findings, states = detect(run, thresholds)
         kept = tuple(finding for finding in findings if _counts(finding, judging))
-        return diagnose(run, kept, states, thresholds)
+        told = tuple(_state(state, judging) for state in states)
+        return diagnose(run, kept, told, thresholds, left_out=len(findings) - len(kept))
+
+
+def _state(state: DetectorRun, judging: Judging) -> DetectorRun:
+    """A detector of which no finding would be told is off, whatever it ran."""
+    by_name = {detector.name: detector.kinds for detector in DETECTORS}
+    names = [(kinds()[kind].code, kind, "") for kind in by_name[state.detector]]
+    heard = any(_named(one, judging) for one in names)
+    return state if heard else replace(state, status="off", missing=())
 
 
 def _counts(finding: Finding, judging: Judging) -> bool:
-    names = (finding.code, finding.kind, finding.id)
+    return _named((finding.code, finding.kind, finding.id), judging)
+
+
+def _named(names: tuple[str, ...], judging: Judging) -> bool:
     if judging.select and not any(_matches(names, code) for code in judging.select):
         return False
     return not any(_matches(names, code) for code in judging.ignore)

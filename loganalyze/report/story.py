@@ -49,6 +49,8 @@ def verdict_line(run: RunView) -> Both:
         count = sum(finding.severity == verdict for finding in run.findings.values())
     if verdict == "clean" and run.step_count < _FEW_STEPS:
         return both("ui_verdict_few", steps=numbers.grouped(run.step_count))
+    if verdict == "info" and not count and run.diagnosis.left_out:
+        return both("ui_verdict_left_out", count=run.diagnosis.left_out)
     key = f"ui_verdict_line_{verdict}" + ("_one" if count == 1 else "")
     return both(key, count=count, steps=numbers.grouped(run.step_count))
 

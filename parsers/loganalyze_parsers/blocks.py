@@ -23,8 +23,8 @@ from loganalyze_parsers.unpack import Unpacked
 
 BLOCK_BYTES = 8 * 1024 * 1024  # larger ones are no faster and cost memory
 _SCAN_BYTES = 256 * 1024  # a piece that stays in the cache
-#: A line longer than this is cut: no trainer prints such a line, and one would fill the memory.
-MAX_LINE_BYTES = 64 * 1024 * 1024
+#: Of a longer line only the beginning is read: no trainer prints one, and it would fill the memory.
+MAX_LINE_BYTES = 16 * 1024 * 1024
 
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bz2"}
 
@@ -71,27 +71,37 @@ def _decompressor(path: Path, kind: str) -> Any:
     return pa.CompressedInputStream(pa.OSFile(str(path), "rb"), "zstd")
 
 
-def read_blocks(stream: IO[bytes] | BufferedReader, size: int = BLOCK_BYTES) -> Iterator[Block]:
+def read_blocks(
+    stream: IO[bytes] | BufferedReader, size: int = BLOCK_BYTES, cut: list[int] | None = None
+) -> Iterator[Block]:
     """Blocks of whole lines of about `size` bytes; only the last may lack its newline.
 
+    Of a line beyond MAX_LINE_BYTES only the beginning is given; its number is put into `cut`.
     Raises OSError where the input breaks; what came before is yielded.
     """
     rest = b""
     offset, line = 0, 1
-    while True:
-        chunk = stream.read(size)
-        if not chunk:
-            break
-        cut = chunk.rfind(b"\n") + 1
-        if cut == 0 and len(rest) + len(chunk) < MAX_LINE_BYTES:
-            rest += chunk
+    inside = False  # of a line whose beginning was given
+    while chunk := stream.read(size):
+        if inside:
+            end = chunk.find(b"\n") + 1
+            inside = not end
+            offset += end or len(chunk)
+            chunk = chunk[end:] if end else b""
+        whole = chunk.rfind(b"\n") + 1
+        if whole:
+            block = Block(rest + chunk[:whole], offset, line)
+            rest = chunk[whole:]
+            line += len(block.bounds[0])
+            yield block
+            offset += len(block.data)
             continue
-        data = rest + (chunk[:cut] if cut else chunk)
-        rest = chunk[cut:] if cut else b""
-        block = Block(data, offset, line)
-        line += len(block.bounds[0])
-        yield block
-        offset += len(data)
+        rest += chunk
+        if len(rest) > MAX_LINE_BYTES:
+            yield Block(rest[:MAX_LINE_BYTES], offset, line)
+            if cut is not None:
+                cut.append(line)
+            offset, line, rest, inside = offset + len(rest), line + 1, b"", True
     if rest:
         yield Block(rest, offset, line)
 

@@ -24,7 +24,7 @@ from textlogs import megatron_line
 
 import loganalyze
 from loganalyze.ingest import ingest
-from loganalyze.model import Batch
+from loganalyze.model import Batch, Finding
 from loganalyze.pipeline import Judging, report_on
 from loganalyze.report import render
 from loganalyze.store import read_run, write_run
@@ -66,20 +66,33 @@ def _line(dialect: str, step: int, loss: float) -> str:
     )
 
 
-def found(*paths: Path) -> list[tuple[object, ...]]:
-    """What was found: codes, metrics and steps, without places in files."""
+def found(*paths: Path) -> str:
+    """What was found, to the last digit of every statistic and evidence, without places in files.
+
+    Of what could not be read only that it is said: how much is counted for each file.
+    """
     report = report_on([str(path) for path in paths], Judging())
-    return sorted(
-        (
-            (f.code, f.metric, f.step_first, f.step_last, f.step_peak, f.severity, f.rank)
-            for diagnosis in report.diagnoses
-            for f in diagnosis.findings
-        ),
-        key=str,
-    )
+    findings = [f for diagnosis in report.diagnoses for f in diagnosis.findings]
+    return json.dumps([_told(f) for f in findings], indent=0, sort_keys=True)
 
 
-def findings_of(data: bytes, name: str = "train.log") -> list[tuple[object, ...]]:
+def _told(f: Finding) -> list[object]:
+    head: list[object] = [
+        f.id,
+        f.metric,
+        f.step_first,
+        f.step_last,
+        f.step_peak,
+        f.severity,
+        f.rank,
+    ]
+    if f.kind == "unread_input":
+        return head
+    evidence = [(e.label, e.step, e.value, e.unit, e.expected) for e in f.evidence]
+    return [*head, dict(f.statistics), evidence]
+
+
+def findings_of(data: bytes, name: str = "train.log") -> str:
     """What is found in a log of these bytes."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / name

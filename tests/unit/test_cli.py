@@ -136,6 +136,20 @@ def test_empty_binary_and_wordless_files(tmp_path: Path) -> None:
         assert "clean" not in result.output.lower().splitlines()[-1]
 
 
+def test_what_is_left_out_is_never_clean(dying: Path) -> None:
+    """With every finding ignored nothing is called clean, and the checks are told to be off."""
+    options = ("-o", "-", "--lang", "en", "--ignore", "LA")
+    _, result = call("diagnose", dying, *options)
+    last = next(line for line in result.output.splitlines() if "Verdict:" in line)
+    assert "left out by --select or --ignore" in last
+    assert "✔" not in last
+    _, result = call("diagnose", dying, *options, "--format", "json")
+    document = json.loads(result.output)
+    assert document["verdict"] == "info"
+    checks = [check for run in document["runs"] for check in run["checks"]]
+    assert {check["status"] for check in checks} == {"off"}
+
+
 def test_folder_without_logs(tmp_path: Path) -> None:
     """A folder without anything readable is exit code 3 and says so."""
     (tmp_path / "picture.png").write_bytes(b"\x89PNG")

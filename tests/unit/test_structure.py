@@ -39,7 +39,10 @@ FENCES = {
     "click": ("loganalyze.cli", "loganalyze.commands"),
     "rich": ("loganalyze.commands", "loganalyze.report"),
 }
-NETWORK = ("socket", "http", "urllib.request", "requests", "ssl", "ftplib", "smtplib")
+NETWORK = (
+    "socket", "http", "urllib.request", "urllib3", "requests", "httpx", "aiohttp", "ssl", "ftplib",
+    "smtplib", "telnetlib", "xmlrpc", "socketserver", "websocket", "websockets", "grpc",
+)  # fmt: skip
 
 
 def modules() -> Iterator[tuple[str, Path]]:
