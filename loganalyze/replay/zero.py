@@ -149,4 +149,6 @@ class _Unpickler(pickle.Unpickler):
             return _Absent
 
 
-_LENIENT = SimpleNamespace(Unpickler=_Unpickler, load=pickle.load, loads=pickle.loads)
+_LENIENT = SimpleNamespace(
+    __name__="pickle", Unpickler=_Unpickler, load=pickle.load, loads=pickle.loads
+)

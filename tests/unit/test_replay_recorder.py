@@ -294,22 +294,6 @@ def test_plain_checkpoints_are_read(tmp_path: Path) -> None:
     assert step.step == 2
 
 
-def test_distributed_and_zero_folders_say_what_to_do(tmp_path: Path) -> None:
-    """A distributed checkpoint needs trust; ZeRO shards need their own tool first."""
-    import torch.distributed.checkpoint as dcp
-
-    made = lab.build(seed=7)
-    with pytest.warns(UserWarning, match="single process"):
-        dcp.save({"model": made.model.state_dict()}, checkpoint_id=tmp_path / "dcp", no_dist=True)
-    with pytest.raises(UsageError, match="pickle"):
-        checkpoint.load(tmp_path / "dcp", "cpu", trust=False)
-    (tmp_path / "zero").mkdir()
-    (tmp_path / "zero/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt").touch()
-    with pytest.raises(UsageError) as error:
-        checkpoint.load(tmp_path / "zero", "cpu", trust=False)
-    assert "zero_to_fp32" in error.value.hint
-
-
 def test_damaged_capsules_are_told(recorded: Path, tmp_path: Path) -> None:
     """A capsule of another schema, cut short or missing is a message, never a traceback."""
     with pytest.raises(UsageError, match="no capsule"):

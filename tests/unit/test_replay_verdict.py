@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
+from html import unescape as html_text
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 pytest.importorskip("torch", reason="replay needs torch")
@@ -21,7 +24,17 @@ from loganalyze import config
 from loganalyze.cli import cli
 from loganalyze.config import load_thresholds
 from loganalyze.errors import UnreadableInput, UsageError
-from loganalyze.replay import Request, Step, environment, equality, json_out, page, suspects, text
+from loganalyze.replay import (
+    Request,
+    Step,
+    environment,
+    equality,
+    formats,
+    json_out,
+    page,
+    suspects,
+    text,
+)
 from loganalyze.replay.builtin import from_capsule
 from loganalyze.replay.case import read_case
 from loganalyze.replay.page import colour
@@ -46,6 +59,11 @@ def test_the_fault_is_named_first(name: str, tmp_path: Path) -> None:
     assert result.reproduced == ("not_reproduced" if fault.cause == "hardware" else "equal")
     assert result.deterministic
     assert result.untouched
+    if fault.precision == "fp16":
+        worst = formats.worst_first(result.formats)[0]
+        assert (worst.name, worst.apart) == (fault.layer, math.inf)
+    else:
+        assert result.formats == ()
 
 
 def test_a_healthy_step_is_not_accused(tmp_path: Path) -> None:
@@ -100,7 +118,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         if step == 60:
             batch[5] = torch.randint(lab.VOCAB, (17,), generator=torch.Generator().manual_seed(9))
 
-    lab.train(folder / "box", 75, fault=poison, samples=8, go_on=True).flush()
+    lab.train(folder / "box", 75, fault=poison, samples=8, go_on=True, snapshot_every=32).flush()
     log = str(folder / "box/steps.jsonl")
     done = CliRunner().invoke(cli, ["diagnose", log, "-o", str(folder / "reports")])
     assert done.exit_code == 0, done.output
@@ -128,6 +146,44 @@ def test_from_the_log_to_the_sample(chain: tuple[Path, Path]) -> None:
     for lang in ("en", "zh"):
         assert f"<i lang={lang}>" in html
     assert not re.search(r"replay_[a-z]", html)
+    assert document["sample_spread"]["hard_share"] > 0.5
+    table = pl.read_parquet(next((folder / "out").glob("*.replay.parquet")))
+    assert set(table["kind"]) == {
+        "layer", "parameter", "embedding", "head", "sample", "position", "map",
+    }  # fmt: skip
+    known = {p["name"]: p["weight"]["l2"] for p in document["measured"]["parameters"]}
+    written = table.filter(
+        (pl.col("kind") == "parameter") & (pl.col("step") == 60) & (pl.col("what") == "weight")
+        & (pl.col("statistic") == "l2")
+    )  # fmt: skip
+    assert dict(zip(written["name"], written["value"], strict=True)) == known
+
+
+def test_the_printed_command_works_when_pasted(chain: tuple[Path, Path]) -> None:
+    """The printed command names box and builder; run twice as it is, the report has one section."""
+    report, _ = chain
+    page_file = report.with_suffix(".html")
+    found = re.search(r"loganalyze (replay [^<]*)", page_file.read_text("utf-8"))
+    assert found is not None
+    words = shlex.split(html_text(found[1]))
+    assert words[words.index("--recipe") + 1] == f"capsule:{lab.BUILDER}"
+    for _ in range(2):
+        done = CliRunner().invoke(cli, [*words, "-o", str(report.parent)])
+        assert done.exit_code == 0, done.output
+    whole = page_file.read_text("utf-8")
+    assert whole.count('<section class="replay"') == 1
+    section = whole[whole.index('<section class="replay"') : whole.index("<!-- end of replay")]
+    assert whole.index("<!-- end of replay") < whole.index("</main>")
+    assert "<script" not in section
+    assert section.count("<i lang=en>") == section.count("<i lang=zh>") > 40
+
+
+def test_what_is_not_a_report_gets_no_section() -> None:
+    """A page without a main part is left as it is."""
+    made = lab.build()
+    made.batch = lab.text(4, torch.Generator().manual_seed(1))
+    result = replay(made, Request(step=1))
+    assert page.into_report("<p>x</p>", result, RULES) == "<p>x</p>"
 
 
 def test_the_command_says_what_is_wrong(chain: tuple[Path, Path], tmp_path: Path) -> None:
