@@ -23,7 +23,7 @@ from lab.cases import CASES  # noqa: E402
 FROM_LAB: dict[str, tuple[str, str, int, dict[str, object]]] = {
     "data_stall": ("data_stall", "plain", 11, {"total": 240}),
     "disk_full": ("disk_full", "megatron", 12, {"total": 200, "save": 50}),
-    "entropy_collapse": ("entropy_collapse", "hf", 13, {"total": 160}),
+    "entropy_collapse": ("entropy_collapse", "hf", 13, {"total": 200}),
     "lr_reset": ("lr_reset_on_resume", "plain", 14, {"total": 300}),
     "masked_labels": ("labels_all_masked", "plain", 16, {"total": 240}),
     "memory_leak": ("retained_graph", "deepspeed", 17, {"total": 240}),

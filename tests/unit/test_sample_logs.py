@@ -36,13 +36,18 @@ def diagnosis(case: str) -> Diagnosis:
 def test_records_by_an_independent_count(case: str) -> None:
     """A naive count of the log's training lines gives the records and steps that we read."""
     truth = expected(case)
-    text = (SAMPLES / case / f"{case}.log").read_text(encoding="utf-8")
-    steps = [int(n) for n in re.findall(r"\] iteration +(\d+)/ +\d+ \|", text)]
+    text = (SAMPLES / case / f"{case}.log").read_bytes().decode()
+    pattern = truth.get("pattern", r"\] iteration +(\d+)/ +\d+ \|")
+    steps = [int(n) for n in re.findall(pattern, text, re.MULTILINE)]
+    rows = training_rows(diagnosis(case).run.readings)
+    if "pattern" in truth:  # layouts that give a step several rows, or run steps twice
+        steps = sorted(set(steps))
+        assert rows["step"].unique().sort().to_list() == steps
+    else:
+        assert rows["step"].to_list() == steps
     assert (len(steps), min(steps), max(steps)) == (
         truth["records"], truth["first_step"], truth["last_step"],
     )  # fmt: skip
-    rows = training_rows(diagnosis(case).run.readings)
-    assert rows["step"].to_list() == steps
 
 
 @pytest.mark.parametrize("case", CASES)
