@@ -36,7 +36,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "frames_join",
     ),
     ("loganalyze_parsers", "detectors", "checks", "profile"),
-    ("ingest", "diagnose", "incidents", "pipeline", "explain", "grouping", "parts", "same_run"),
+    ("ingest", "diagnose", "incidents", "pipeline", "explain", "grouping", "parts", "same_run",
+     "continued"),
     ("report", "replay", "compare", "verify", "demo"),
     ("cli", "commands", "__main__"),
 )
