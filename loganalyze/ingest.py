@@ -18,6 +18,7 @@ from loganalyze_parsers.blocks import BLOCK_BYTES
 from loganalyze_parsers.tracker_join import join_columns
 
 from loganalyze.assemble import assemble
+from loganalyze.continued import chained
 from loganalyze.grouping import Group, plan
 from loganalyze.inputs import part_of, rank_of
 from loganalyze.masking import mask, masked_problem, masked_source
@@ -64,7 +65,7 @@ def ingest(
     todo = plan(arguments, named)
     read = [_read_group(one, progress or _silent, mapped or {}) for one in todo.groups]
     runs = [read_run(path) for path in todo.stored]
-    for pending in attached(joined(read)):
+    for pending in attached(chained(joined(read))):
         runs.extend(_assembled(pending))
     unread = [source for pending in read for source in pending.missed]
     told = [run for run in runs if _says_something(run, arguments)]

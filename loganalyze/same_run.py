@@ -188,7 +188,7 @@ def _take_in(host: Pending, guest: Pending, found: Match, one: Curve, other: Cur
     (target,) = host.by_run.values()
     (parts,) = guest.by_run.values()
     shift = len(host.sources)
-    moved = _moved(parts, shift)
+    moved = moved_parts(parts, shift)
     known, true = other.steps[found.guest], one.steps[found.host]
     if not np.array_equal(known, true):
         moved.frames = [_restepped(frame, known, true) for frame in moved.frames]
@@ -205,9 +205,10 @@ def _take_in(host: Pending, guest: Pending, found: Match, one: Curve, other: Cur
     host.group = replace(host.group, reason=f"{host.group.reason}; {what}")
 
 
-def _moved(parts: Parts, shift: int) -> Parts:
+def moved_parts(parts: Parts, shift: int) -> Parts:
     """The same parts with their sources counted on behind others."""
     return Parts(
+        frameworks=parts.frameworks,
         frames=[
             frame.with_columns(source=(pl.col("source") + shift).cast(pl.Int32))
             for frame in parts.frames
@@ -291,7 +292,7 @@ def _beside(result: Pending, read: Sequence[Pending]) -> bool:
     (host,) = hosts
     (target,) = host.by_run.values()
     for parts in result.by_run.values():
-        target.extend(_moved(parts, len(host.sources)))
+        target.extend(moved_parts(parts, len(host.sources)))
     host.sources.extend(result.sources)
     host.group = replace(
         host.group, reason=f"{host.group.reason}; final numbers beside it: {result.group.name}"

@@ -20,7 +20,8 @@ from loganalyze.commands import options
 def command(report: Path, root: Path | None, format_: str, lang: str | None) -> int:
     """Read every line that a report cites again, and look for the number in it.
 
-    REPORT is the JSON, or the page beside it. Exit code 0: all found; 1: some not; 3: no readable report.
+    REPORT is the JSON, or the page beside it. Exit code 0: all found; 1: some not; 3: no readable
+    report.
 
     \b
     loganalyze verify reports/train.json

@@ -134,3 +134,32 @@ def test_lost_work_is_counted_to_the_step(tmp_path: Path) -> None:
         text = [*part(10, 500), f"loading checkpoint from /ckpt {load}", *part(310, 700)]
         run = run_of("\n".join(text) + "\n", tmp_path)
         assert run.meta.segments[1].superseded_steps == lost
+
+
+def job(folder: Path, name: str, first: int, end: int, *, load: str = "", save: str = "") -> None:
+    """A Megatron log of one job that may load a checkpoint and saves every twenty steps."""
+    lines = [f"loading checkpoint from {load}"] if load else []
+    for n in range(first, end):
+        lines.append(megatron_line(n, lm_loss=f"{9 - n / 100:.4f}"))
+        if save and n % 20 == 0:
+            lines.append(f"saving checkpoint at iteration {n} to {save} in torch_dist format")
+            lines.append(f"successfully saved checkpoint from iteration {n} to {save}")
+    (folder / name).write_text("\n".join(lines) + "\n")
+
+
+def test_job_that_goes_on_from_a_checkpoint_is_the_same_run(tmp_path: Path) -> None:
+    """Files of jobs queued again are one run with its segments and the work lost between them."""
+    job(tmp_path, "slurm-101.out", 1, 51, save="/ckpt/a")
+    job(tmp_path, "slurm-102.out", 41, 71, load="/ckpt/a at iteration 40", save="/ckpt/a")
+    job(tmp_path, "slurm-103.out", 61, 91, load="/ckpt/a at iteration 60", save="/ckpt/a")
+    run = the_run(tmp_path)
+    told = [(s.relation, s.first, s.last, s.superseded_steps) for s in run.meta.segments]
+    assert told == [("start", 1, 50, 0), ("resume", 41, 70, 10), ("resume", 61, 90, 10)]
+    assert "goes on from its checkpoint of step 60" in run.meta.grouping
+
+
+def test_branch_that_saves_elsewhere_is_another_run(tmp_path: Path) -> None:
+    """A job that loads the same checkpoint and saves to its own place is an experiment apart."""
+    job(tmp_path, "base.out", 1, 51, save="/ckpt/a")
+    job(tmp_path, "branch.out", 41, 71, load="/ckpt/a at iteration 40", save="/ckpt/b")
+    assert len(ingest([str(tmp_path)]).runs) == 2
