@@ -7,8 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from textlogs import megatron_line
 
+from loganalyze.cli import cli
 from loganalyze.errors import UsageError
 from loganalyze.ingest import ingest
 from loganalyze.inputs import rank_of, stem
@@ -153,3 +155,14 @@ def test_files_of_a_usual_name_are_called_after_their_folder(tmp_path: Path) -> 
         (tmp_path / name / "trainer_state.json").write_text(json.dumps({"log_history": rows}))
     made = ingest([str(tmp_path)])
     assert sorted(run.meta.id for run in made.runs) == ["large", "small"]
+
+
+@pytest.mark.parametrize("command", ["ingest", "diagnose"])
+def test_standard_input_is_read(command: str, tmp_path: Path) -> None:
+    """`-` reads a pipe once, progress bar or not, and says what it found in it."""
+    text = Path(write(tmp_path, "train.log", 1)).read_text()
+    rest = ["--store", str(tmp_path / "runs")] if command == "ingest" else ["-o", "-"]
+    outcome = CliRunner().invoke(cli, [command, "-", *rest], input=text, standalone_mode=False)
+    assert outcome.exception is None
+    assert outcome.return_value == 0
+    assert "stdin" in outcome.stdout
