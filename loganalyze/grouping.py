@@ -14,6 +14,11 @@ from loganalyze.inputs import expand, part_order, stem
 from loganalyze.model import Problem
 from loganalyze.store import is_run
 
+#: Names that a trainer gives the file of every run: the folder says which run it is.
+_SAY_NOTHING = frozenset({
+    "trainer_state.json", "trainer_log.jsonl", "logging.jsonl", "metrics.csv",
+})  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
@@ -103,6 +108,10 @@ def _by_the_user(
     return tuple(groups), rest
 
 
+def _folder_name(path: Path) -> str:
+    return path.resolve().parent.name or path.name
+
+
 def _by_name(paths: Sequence[Path]) -> tuple[Group, ...]:
     """Files that are plainly parts of one run, by their names: ranks, streams, rotations."""
     by_key: dict[tuple[Path, str], list[Path]] = {}
@@ -113,7 +122,7 @@ def _by_name(paths: Sequence[Path]) -> tuple[Group, ...]:
         reason = "one file" if len(members) == 1 else "names differ only by rank, stream or part"
         groups.append(
             Group(
-                name=name or members[0].name,
+                name=_folder_name(members[0]) if name in _SAY_NOTHING else name or members[0].name,
                 paths=tuple(sorted(members, key=part_order)),
                 reason=reason,
             )

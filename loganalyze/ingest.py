@@ -106,8 +106,9 @@ def _messages(runs: Iterable[RunLog], rule: str) -> tuple[str, ...]:
 
 
 def total_bytes(arguments: Sequence[str]) -> int:
-    """Bytes on disk behind the arguments, for a progress bar."""
-    files = [path for one in plan(arguments).groups for path in (*one.paths, *one.texts)]
+    """Bytes on disk behind the arguments, for a progress bar; standard input is not touched."""
+    named = [argument for argument in arguments if argument != "-"]
+    files = [path for one in plan(named).groups for path in (*one.paths, *one.texts)]
     return sum(path.stat().st_size for path in files if path.is_file())
 
 

@@ -48,6 +48,7 @@ from loganalyze_parsers.wrapped import Wrapped, merged
 _DICT_MARKERS = (
     "'loss'", '"loss"', "'epoch'", '"epoch"', "'learning_rate'", '"current_steps"',
     "'eval_loss'", '"eval_loss"', "'train_runtime'", "/loss'", "'objective/kl'", "_runtime'",
+    '"last_model_checkpoint"', '"train_runtime"',
 )  # fmt: skip
 _TWICE = "first of two prints of a row"
 #: Postfixes of other makers' bars.

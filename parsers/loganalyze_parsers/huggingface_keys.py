@@ -95,7 +95,7 @@ def plain_key(key: str) -> str:
 
 def kind_of(keys: frozenset[str]) -> Kind:
     """What a dictionary with these keys is; an empty string if it is of another make."""
-    if "train_runtime" in keys:
+    if "train_runtime" in keys or "last_model_checkpoint" in keys:  # the latter ends ms-swift's
         return "summary"
     if _FOREIGN & keys:
         return ""

@@ -20,6 +20,8 @@ IntArray = npt.NDArray[np.int64]
 _TURN, _PLACE = "turn__", "place__"
 #: Metrics that parsers derive from the clock: every file of a run gives them, once is enough.
 _FROM_CLOCKS = frozenset({"step_time_s"})
+#: Bytes within which the scalars of a row are cited as one place.
+_MOST_SPAN = 16 * 1024
 #: Columns of a frame of single scalars; tag is an index into the list of tags.
 SCALAR_COLUMNS = ("step", "line", "offset", "length", "wall_s", "tag", "value")
 
@@ -48,9 +50,22 @@ def joined_rows(found: pl.DataFrame, tags: Sequence[str], *, equal_is_same: bool
         wall_s=places["wall_s"],
         line=places["line"].to_numpy().astype(np.int64),
         offset=places["offset"].to_numpy().astype(np.int64),
-        length=places["length"].to_numpy().astype(np.int64),
+        length=_lengths(found, row, first),
         columns=columns,
     )
+
+
+def _lengths(found: pl.DataFrame, row: IntArray, first: IntArray) -> IntArray:
+    """Bytes that each row cites: all its scalars where they stand together, else the first."""
+    offset = found["offset"].to_numpy().astype(np.int64)
+    length = found["length"].to_numpy().astype(np.int64)
+    own: IntArray = length[first]
+    if bool((np.diff(row) < 0).any()):  # a row's scalars are scattered over the file
+        return own
+    last = np.append(first[1:], len(row)) - 1
+    span = offset[last] + length[last] - offset[first]
+    together: IntArray = np.where((span > 0) & (span <= _MOST_SPAN), span, own)
+    return together
 
 
 def _with_turns(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from textlogs import megatron_line
 
+from loganalyze.cli import cli
 from loganalyze.errors import UsageError
 from loganalyze.ingest import ingest
 from loganalyze.inputs import rank_of, stem
@@ -142,3 +145,24 @@ def test_parts_rotated_by_date(tmp_path: Path) -> None:
         write(tmp_path, name, first)
     (run,) = ingest([str(tmp_path)]).runs
     assert run.readings["step"].to_list() == list(range(1, 16))
+
+
+def test_files_of_a_usual_name_are_called_after_their_folder(tmp_path: Path) -> None:
+    """Two runs' trainer_state.json carry the names of their output folders."""
+    for name, loss in (("small", 2.0), ("large", 3.0)):
+        (tmp_path / name).mkdir()
+        rows = [{"step": n, "loss": loss + 1 / n, "epoch": 0.1 * n} for n in range(1, 6)]
+        (tmp_path / name / "trainer_state.json").write_text(json.dumps({"log_history": rows}))
+    made = ingest([str(tmp_path)])
+    assert sorted(run.meta.id for run in made.runs) == ["large", "small"]
+
+
+@pytest.mark.parametrize("command", ["ingest", "diagnose"])
+def test_standard_input_is_read(command: str, tmp_path: Path) -> None:
+    """`-` reads a pipe once, progress bar or not, and says what it found in it."""
+    text = Path(write(tmp_path, "train.log", 1)).read_text()
+    rest = ["--store", str(tmp_path / "runs")] if command == "ingest" else ["-o", "-"]
+    outcome = CliRunner().invoke(cli, [command, "-", *rest], input=text, standalone_mode=False)
+    assert outcome.exception is None
+    assert outcome.return_value == 0
+    assert "stdin" in outcome.stdout

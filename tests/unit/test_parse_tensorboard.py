@@ -91,12 +91,13 @@ def test_scalars_of_a_step_are_one_row(tmp_path: Path) -> None:
     assert rules(batch) == []
 
 
-def test_place_of_a_row_is_its_first_record(tmp_path: Path) -> None:
-    """offset and length are those of the framed record."""
+def test_place_of_a_row_is_that_of_its_records(tmp_path: Path) -> None:
+    """From the first of the step's framed records to the end of the last: all its numbers."""
     data = events_file(megatron(3))
     frame = rows(read(tmp_path, data))
     start, length = frame["offset"][1], frame["length"][1]
-    assert data[start : start + length] == record(megatron(3)[4])
+    wanted = b"".join(record(one) for one in megatron(3)[4:8])  # a twin stands between them
+    assert data[start : start + length] == wanted
     assert frame["line"][1] == 6
 
 
