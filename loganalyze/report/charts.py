@@ -12,6 +12,7 @@ import polars as pl
 from plotly.offline import get_plotlyjs
 
 from loganalyze.compare.facts import sequence_length
+from loganalyze.config import load_data
 from loganalyze.model import Finding, Segment
 from loganalyze.report.curves import Chart, Curve
 from loganalyze.report.model import PANELS, RunView
@@ -30,8 +31,19 @@ Json = dict[str, Any]
 
 @cache
 def plotly_script() -> str:
-    """plotly.js as it lies in the installed wheel."""
-    return str(get_plotlyjs())
+    """plotly.js of the installed wheel, without what a page never uses of it."""
+    return trimmed(str(get_plotlyjs()))
+
+
+def trimmed(script: str) -> str:
+    """A known bundle without its parts that plotly.toml lists; any other as it is."""
+    digest = hashlib.sha256(script.encode("utf-8")).hexdigest()
+    known = {bundle["sha256"]: bundle["drop"] for bundle in load_data("plotly.toml")["bundle"]}
+    kept, at = [], 0
+    for first, last in known.get(digest, ()):
+        kept.append(script[at:first])
+        at = last
+    return "".join((*kept, script[at:]))
 
 
 @cache

@@ -13,11 +13,13 @@ import numpy as np
 import polars as pl
 import pytest
 import report_fixture as fixture
+from plotly.offline import get_plotlyjs
 
 from loganalyze import config
 from loganalyze.config import load_thresholds
 from loganalyze.model import Report
 from loganalyze.report import render
+from loganalyze.report.charts import trimmed
 from loganalyze.report.html import _short_names, safe_json
 from loganalyze.report.wording import cause_text
 
@@ -208,6 +210,24 @@ def test_page_of_a_large_run_stays_small() -> None:
     assert len(text.encode()) < 2_500_000
     ids = set(Page(text).ids)
     assert {f"LA102-{i + 1}" for i in range(200)} <= ids
+
+
+def test_plotly_is_trimmed_where_the_bundle_is_known() -> None:
+    """The tested plotly.js loses half of its script, not its head, licences or entry point."""
+    whole = get_plotlyjs()
+    cut = trimmed(whole)
+    assert len(cut) < 0.5 * len(whole)
+    assert cut[:600] == whole[:600]
+    assert cut[-400:] == whole[-400:]
+    for mark in ("MIT license", "Feross Aboukhadijeh", "Sindre Sorhus"):
+        assert cut.count(mark) == whole.count(mark) > 0
+    assert "newPlot" in cut
+
+
+def test_unknown_plotly_stays_whole() -> None:
+    """A bundle that plotly.toml doesn't list goes into the page as it is."""
+    other = get_plotlyjs() + " "
+    assert trimmed(other) == other
 
 
 def test_narrow_places_tell_runs_apart() -> None:
