@@ -153,7 +153,7 @@ def arguments(lab: Trainer, folder: Path) -> transformers.TrainingArguments:
         adam_epsilon=r.eps, weight_decay=r.weight_decay, warmup_steps=r.warmup,
         max_grad_norm=r.clip, logging_steps=r.interval, save_steps=r.save, save_total_limit=2,
         eval_strategy="steps" if r.evaluate <= r.total else "no", eval_steps=r.evaluate,
-        report_to=[], use_cpu=True, ignore_data_skip=True, seed=r.seed, dataloader_drop_last=True,
+        report_to=[], use_cpu=True, seed=r.seed, dataloader_drop_last=True,
         remove_unused_columns=False, prediction_loss_only=True,
     )  # fmt: skip
 
@@ -225,13 +225,24 @@ def _process(
         trainer.train(resume_from_checkpoint=str(resume) if resume else None)
         trainer.save_state()
     except Ended as ended:
+        _silence(trainer)
         if ended.kind != "stopped":
             _end(console, ending(ended.kind, ended.text, lab.clock))
         return _begun(lab, trainer), ended.kind
     except _RAISED as error:
+        _silence(trainer)
         _end(console, ending("crash", text_of(error), lab.clock))
         return _begun(lab, trainer), "crash"
     return lab.recipe.total, "finished"
+
+
+def _silence(trainer: LabTrainer) -> None:
+    """A dead process draws no bar any more."""
+    for callback in trainer.callback_handler.callbacks:
+        for name in ("training_bar", "prediction_bar"):
+            bar = getattr(callback, name, None)
+            if bar is not None:
+                bar.disable = True
 
 
 def _begun(lab: Trainer, trainer: LabTrainer) -> int:
