@@ -11,17 +11,14 @@ from pathlib import Path
 
 import numpy as np
 from quality_curves import Floats, noise, power_law
+from speed_logs import megatron
 from synth import make_run
 
 from loganalyze.config import load_thresholds
 from loganalyze.detectors import detect
 from loganalyze.ingest import ingest
-from loganalyze.model import RunLog
+from loganalyze.model import READING_COLUMNS, RunLog
 
-_METRICS = (
-    "step", "loss", "grad_norm", "lr", "step_time_s", "tokens_per_s", "mem_allocated_bytes",
-    "mem_reserved_bytes", "val_loss", "gpu_util", "update_ratio",
-)  # fmt: skip
 _COLUMNS = (
     "step", "loss", "grad_norm", "learning_rate", "step_time", "tokens_per_second",
     "memory_allocated", "memory_reserved", "eval_loss", "gpu_util", "update_ratio",
@@ -48,19 +45,24 @@ def _judge(run: RunLog) -> None:
     detect(run, load_thresholds())
 
 
+def _table(path: Path, n: int) -> None:
+    table = np.column_stack(_columns(n))
+    np.savetxt(path, table, delimiter=",", fmt="%.7g", header=",".join(_COLUMNS), comments="")
+
+
 def beside_parsing(n: int) -> None:
-    """All detectors on n steps x 10 metrics, over the parsing of the CSV that they came from."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "run.csv"
-        table = np.column_stack(_columns(n))
-        np.savetxt(path, table, delimiter=",", fmt="%.7g", header=",".join(_COLUMNS), comments="")
-        size = path.stat().st_size / 1e6
-        made: list[RunLog] = []
-        parse = _cpu(lambda: made.extend(ingest([str(path)]).runs))
-    judged = _cpu(lambda: _judge(made[0]))
-    held = [name for name in made[0].readings.columns if name in _METRICS or "/" in name]
-    print(f"{n} steps x {len(held)} columns, {size:.0f} MB: parsing {parse:.2f} s, "
-          f"detectors {judged:.2f} s, ratio {judged / parse:.2f}")  # fmt: skip
+    """All detectors on n steps x 10 metrics, over the parsing of the text that they came from."""
+    for name, write in (("console.log", megatron), ("table.csv", _table)):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / name
+            write(path, n)
+            size = path.stat().st_size / 1e6
+            made: list[RunLog] = []
+            parse = _cpu(lambda path=path, made=made: made.extend(ingest([str(path)]).runs))
+        judged = _cpu(lambda made=made: _judge(made[0]))
+        metrics = len(made[0].readings.columns) - len(READING_COLUMNS)
+        print(f"{name}, {n} steps x {metrics} metrics, {size:.0f} MB: parsing {parse:.2f} s, "
+              f"detectors {judged:.2f} s, ratio {judged / parse:.2f}")  # fmt: skip
 
 
 def growth(sizes: tuple[int, ...]) -> None:
