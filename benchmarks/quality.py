@@ -1,6 +1,6 @@
-"""Quality of the loss detectors, beside the rules people use today: prints tables.
+"""Quality of all detectors, the loss ones beside the rules people use today: prints tables.
 
-    python benchmarks/quality.py [--quick]
+    python benchmarks/quality.py [--quick] [--only spikes|system|speed]
 
 Detectors were tuned on seeds below 1000; every figure here is of seeds from 5000 on. An event
 counts as found when a flag (a finding) lies inside it with ten points of slack; flags elsewhere,
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,8 +22,20 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "parsers"), str(ROOT / "tests"), str(ROOT / "benchmarks")]
 
-from quality_curves import FAMILIES, Curve, healthy, spiky  # noqa: E402
+import quality_speed  # noqa: E402
+from quality_curves import (  # noqa: E402
+    FAMILIES,
+    HARD_LEVELS,
+    HARDER,
+    LEVELS,
+    Curve,
+    healthy,
+    spiky,
+)
+from quality_gradient import gradient_cases, healthy_gradient  # noqa: E402
+from quality_oracle import attainable  # noqa: E402
 from quality_rules import RULES  # noqa: E402
+from quality_system import print_tables, run_all, seeds_of  # noqa: E402
 from synth import make_run  # noqa: E402
 
 from loganalyze.config import load_thresholds  # noqa: E402
@@ -32,7 +44,9 @@ from loganalyze.detectors import detect  # noqa: E402
 SLACK = 10
 FIRST_SEED = 5000
 OURS = ("LA1", "LA712")
-PROFILES = {"fine-tuning, 3 epochs": "sft", "small batch": "sft"}
+PROFILES = {
+    "fine-tuning, 3 epochs": "sft", "small batch": "sft", "small batch, no memory": "sft",
+}  # fmt: skip
 Stretch = tuple[int, int]  # points
 
 
@@ -61,21 +75,22 @@ class Score:
         )
 
 
-def ours(curve: Curve, family: str, least: str) -> list[Stretch]:
-    """Findings of the loss family of at least that severity, as stretches of points."""
+def ours(curve: Curve, family: str) -> tuple[list[Stretch], list[Stretch]]:
+    """Findings of the loss family as stretches of points: all, and those of warning or worse."""
     relations = ("start", "resume")
     run = make_run(
         {"loss": curve.loss}, steps=curve.steps, segments=curve.segment.tolist(),
         relations=relations,
     )  # fmt: skip
     findings, _ = detect(run, load_thresholds(PROFILES.get(family, "pretrain")))
-    order = ("info", "warning", "critical")
-    out = []
+    everything, alarms = [], []
     for item in findings:
-        if item.code.startswith(OURS) and order.index(item.severity) >= order.index(least):
+        if item.code.startswith(OURS):
             first, last = np.searchsorted(curve.steps, (item.step_first or 0, item.step_last or 0))
-            out.append((int(first), int(last)))
-    return sorted(out)
+            everything.append((int(first), int(last)))
+            if item.severity != "info":
+                alarms.append(everything[-1])
+    return sorted(everything), sorted(alarms)
 
 
 def flags_to_stretches(flags: np.ndarray) -> list[Stretch]:
@@ -113,29 +128,21 @@ def add(score: Score, curve: Curve, stretches: Iterable[Stretch]) -> None:
     score.false += len(stretches) - len(used)
 
 
-Method = Callable[[Curve, str], list[Stretch]]
-
-
-def methods() -> dict[str, Method]:
-    """Ours at two severities, and every re-built rule."""
-    made: dict[str, Method] = {
-        "loganalyze (all findings)": lambda c, f: ours(c, f, "info"),
-        "loganalyze (warning, critical)": lambda c, f: ours(c, f, "warning"),
-    }
-    for name, rule in RULES.items():
-        made[name] = lambda c, f, rule=rule: flags_to_stretches(rule(c.loss))  # type: ignore[misc]
-    return made
+ALL, ALARMS = "loganalyze (all findings)", "loganalyze (warning, critical)"
 
 
 def measure(family: str, share: float, runs: int, clean: int, n: int) -> dict[str, Score]:
     """Scores of every method on `runs` spiky and `clean` healthy curves of n points."""
-    scores = {name: Score() for name in methods()}
+    scores = {name: Score() for name in (ALL, ALARMS, *RULES)}
     for number in range(runs + clean):
         seed = FIRST_SEED + number
         make = spiky if number < runs else healthy
         curve = make(family, seed, n, share)
-        for name, method in methods().items():
-            add(scores[name], curve, method(curve, family))
+        everything, alarms = ours(curve, family)
+        add(scores[ALL], curve, everything)
+        add(scores[ALARMS], curve, alarms)
+        for name, rule in RULES.items():
+            add(scores[name], curve, flags_to_stretches(rule(curve.loss)))
     return scores
 
 
@@ -148,32 +155,54 @@ def table(title: str, scores: dict[str, Score]) -> None:
     )
     for name, score in scores.items():
         print(f"{name:32s}{score.row()}")
-    missed = scores["loganalyze (all findings)"].missed
+    missed = scores[ALL].missed
     if missed:
         told = ", ".join(f"{h} % x {k}: {m}" for (h, k), m in sorted(missed.items()))
         print(f"  missed by loganalyze (height x points: how often): {told}")
 
 
+def spikes(quick: bool) -> None:
+    """Loss spikes: the protocol's families, harder ones, what is attainable, false alarms."""
+    runs, clean, n = (2, 3, 12_000) if quick else (10, 25, 20_000)
+    total = 0
+    false = {ALL: 0, ALARMS: 0}
+    harder = {name: HARD_LEVELS if "no memory" in name else LEVELS for name in HARDER}
+    for family, levels in {**dict.fromkeys(FAMILIES, LEVELS), **harder}.items():
+        for share in levels:
+            scores = measure(family, share, runs, clean, n)
+            table(f"{family}, noise {100 * share:g} % ({runs} spiky, {clean} healthy)", scores)
+            total += scores[ALL].clean_points
+            for name in false:
+                false[name] += scores[name].clean_false
+    for share in LEVELS:
+        best = attainable(share, 0.2, runs, n, FIRST_SEED)
+        print(
+            f"attainable at {100 * share:g} % (matched filter that knows curve, noise and shapes): "
+            f"P {best['P']:.3f} R {best['R']:.3f} F1 {best['F1']:.3f}"
+        )
+    print(
+        f"\nhealthy points in all: {total}; false findings: {false[ALARMS]} of warning or "
+        f"worse ({1e6 * false[ALARMS] / total:.2f} per million), {false[ALL]} of any severity"
+    )
+
+
+def system(quick: bool) -> None:
+    """Gradient, speed, memory, ranks."""
+    planted = gradient_cases(seeds_of(6 if quick else 40))
+    print_tables(run_all(quick, planted, healthy_gradient(seeds_of(10 if quick else 100))))
+
+
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter curves, < 1 min")
-    quick = parser.parse_args().quick
-    runs, clean, n = (2, 5, 12_000) if quick else (10, 25, 20_000)
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter curves")
+    parser.add_argument("--only", choices=("spikes", "system", "speed"), help="one part")
+    asked = parser.parse_args()
     begin = time.perf_counter()
-    total = 0
-    false = {"warning": 0, "info": 0}
-    for family in FAMILIES:
-        for share in (0.012, 0.03):
-            scores = measure(family, share, runs, clean, n)
-            table(f"{family}, noise {100 * share:g} % ({runs} spiky, {clean} healthy)", scores)
-            total += scores["loganalyze (all findings)"].clean_points
-            false["info"] += scores["loganalyze (all findings)"].clean_false
-            false["warning"] += scores["loganalyze (warning, critical)"].clean_false
-    print(
-        f"\nhealthy points in all: {total}; false findings: {false['warning']} of warning or "
-        f"worse ({1e6 * false['warning'] / total:.2f} per million), {false['info']} of any severity"
-    )
+    parts = {"spikes": spikes, "system": system, "speed": quality_speed.main}
+    for name, part in parts.items():
+        if asked.only in (None, name):
+            part(asked.quick)
     print(f"{time.perf_counter() - begin:.0f} s")
 
 

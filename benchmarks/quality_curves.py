@@ -147,13 +147,20 @@ def spiky(family: str, seed: int, n: int, share: float) -> Curve:
     rng = np.random.default_rng([seed, 2])
     make, interval = EVERY[family]
     loss = make(rng, n, share)
+    events = planted(rng, n)
+    for event in events:
+        loss[event.first : event.last + 1] *= 1 + event.height
+    steps = interval * np.arange(1, n + 1)
+    return Curve(loss, steps.astype(np.int64), np.zeros(n, dtype=np.int64), events)
+
+
+def planted(rng: np.random.Generator, n: int) -> tuple[Event, ...]:
+    """Every height and length once, in a random order."""
     shapes = [(h, length) for h in HEIGHTS for length in LENGTHS]
     places = np.linspace(0.06 * n, 0.95 * n, len(shapes)).astype(int)
     rng.shuffle(shapes)
     events = []
     for (height, length), place in zip(shapes, places, strict=True):
         first = int(place + rng.integers(0, int(0.01 * n)))
-        loss[first : first + length] *= 1 + height
         events.append(Event(first, first + length - 1, height))
-    steps = interval * np.arange(1, n + 1)
-    return Curve(loss, steps.astype(np.int64), np.zeros(n, dtype=np.int64), tuple(events))
+    return tuple(events)

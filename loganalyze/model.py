@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:  # polars costs a third of a second to import; types alone do not need it
     import polars as pl
@@ -185,6 +185,14 @@ class Threshold:
     source: str
 
 
+class Profile(NamedTuple):
+    """The kind of training a run was judged as. why: a key of the strings; seen: what showed it."""
+
+    name: str
+    why: str = ""
+    seen: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """One observed value behind a finding or a check. label: a key of strings.toml."""
@@ -281,6 +289,7 @@ class Diagnosis:
     thresholds: tuple[Threshold, ...]
     verdict: Verdict
     left_out: int = 0  # findings that the user asked not to hear of
+    profile: Profile | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

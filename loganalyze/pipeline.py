@@ -9,11 +9,21 @@ from pathlib import Path
 import numpy as np
 
 from loganalyze import __version__
-from loganalyze.config import kinds, load_thresholds
+from loganalyze.baseline import Baseline, load_baseline
+from loganalyze.config import Thresholds, kinds, load_thresholds
 from loganalyze.detectors import DETECTORS, detect
+from loganalyze.detectors.against import learnt
 from loganalyze.diagnose import diagnose
 from loganalyze.ingest import Progress, ingest, limits_reached
-from loganalyze.model import DetectorRun, Diagnosis, Finding, Report, RunLog, severity_rank
+from loganalyze.model import (
+    DetectorRun,
+    Diagnosis,
+    Finding,
+    Profile,
+    Report,
+    RunLog,
+    severity_rank,
+)
 from loganalyze.profile import choose_profile
 
 __all__ = ["Judging", "has_metrics", "judge", "limits_reached", "report_on", "worst_rank"]
@@ -30,30 +40,40 @@ class Judging:
     ignore: tuple[str, ...] = ()
     named: tuple[str, ...] = ()  # NAME=GLOB: inputs that the user holds for one run
     mapped: Mapping[str, str] = field(default_factory=dict)  # column of a table -> metric
+    baseline: tuple[str, ...] = ()  # healthy runs: logs or run directories
 
 
 def report_on(
     paths: Sequence[str], judging: Judging, *, progress: Progress | None = None
 ) -> Report:
     """Everything about the runs behind the paths. Raises LoganalyzeError."""
-    load_thresholds("pretrain", judging.thresholds, judging.settings)  # fail before the reading
+    # fail before the reading
+    usual = load_thresholds("pretrain", judging.thresholds, judging.settings)
+    baseline = load_baseline(judging.baseline, usual)
     made = ingest(paths, progress=progress, named=judging.named, mapped=judging.mapped)
     return Report(
         version=__version__,
-        diagnoses=tuple(judge(run, judging) for run in made.runs),
+        diagnoses=tuple(judge(run, judging, baseline) for run in made.runs),
         unread=made.unread,
+        baseline=None if baseline is None else baseline.runs[0],
     )
 
 
-def judge(run: RunLog, judging: Judging) -> Diagnosis:
-    """Detect and diagnose one run."""
-    profile = choose_profile(run)[0] if judging.profile == "auto" else judging.profile
-    thresholds = load_thresholds(profile, judging.thresholds, judging.settings)
+def judge(run: RunLog, judging: Judging, baseline: Baseline | None = None) -> Diagnosis:
+    """Detect and diagnose one run, against healthy ones where they are given."""
+    auto = judging.profile == "auto"
+    profile = choose_profile(run) if auto else Profile(judging.profile, "profile_asked")
+    normals = baseline.normals if baseline is not None else ()
+    thresholds = load_thresholds(profile.name, judging.thresholds, judging.settings)
+    shown = {f"{n} {entry.name}": entry for n, entry in enumerate(learnt(normals))}
+    shown_with = Thresholds(entries={**thresholds.entries, **shown}, profile=profile.name)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # a log may print 1e308
-        findings, states = detect(run, thresholds)
+        findings, states = detect(run, thresholds, baseline=normals)
         kept = tuple(finding for finding in findings if _counts(finding, judging))
         told = tuple(_state(state, judging) for state in states)
-        return diagnose(run, kept, told, thresholds, left_out=len(findings) - len(kept))
+        left_out = len(findings) - len(kept)
+        made = diagnose(run, kept, told, shown_with, left_out=left_out)
+        return replace(made, profile=profile)
 
 
 def _state(state: DetectorRun, judging: Judging) -> DetectorRun:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loganalyze.model import RunLog
+from loganalyze.model import Profile, RunLog
 from loganalyze.tracks import tracks
 
 _RL_METRICS = ("reward", "kl", "response_length", "entropy")
@@ -10,16 +10,16 @@ _RL_METRICS = ("reward", "kl", "response_length", "entropy")
 _TRAINED_LOSS = 4.0
 
 
-def choose_profile(run: RunLog) -> tuple[str, str]:
-    """The profile and why (a plain English reason that names what was seen)."""
+def choose_profile(run: RunLog) -> Profile:
+    """The profile and why."""
     rewards = [name for name in _RL_METRICS if name in run.readings.columns]
     if rewards:
-        return "rl", f"the log has {', '.join(rewards)}"
+        return Profile("rl", "profile_rl", ", ".join(rewards))
     losses = tracks(run, "loss")
     if not losses:
-        return "pretrain", "the log has no loss; pre-training is assumed"
+        return Profile("pretrain", "profile_no_loss")
     first = float(losses[0].values[0])
     epochs = "epoch" in run.readings.columns
     if epochs and first < _TRAINED_LOSS:
-        return "sft", f"epochs are counted and the loss begins at {first:.3g}: a trained model"
-    return "pretrain", f"the loss begins at {first:.3g}"
+        return Profile("sft", "profile_sft", f"{first:.3g}")
+    return Profile("pretrain", "profile_pretrain", f"{first:.3g}")

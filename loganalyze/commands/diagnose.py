@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 @options.thresholds
 @options.set_
 @options.profile
+@options.baseline
 @options.lang
 @options.force
 @options.no_mask
@@ -39,8 +40,8 @@ def command(
     paths: tuple[str, ...], output: str, named: tuple[str, ...], columns: tuple[str, ...],
     format_: str, fail_on: str, select: tuple[str, ...],
     ignore: tuple[str, ...], thresholds: Path | None, settings: tuple[str, ...], profile: str,
-    lang: str | None, force: bool, no_mask: bool, follow: bool, exec_: str | None,
-    quiet: bool, no_progress: bool,
+    baseline: tuple[str, ...], lang: str | None, force: bool, no_mask: bool, follow: bool,
+    exec_: str | None, quiet: bool, no_progress: bool,
 ) -> int:  # fmt: skip
     """Say what went wrong first, what followed, why, and what to do.
 
@@ -49,13 +50,14 @@ def command(
     \b
     loganalyze diagnose slurm-77.out
     loganalyze diagnose runs/slurm-77 --format json -o -
+    loganalyze diagnose slurm-78.out --baseline runs/slurm-77
     loganalyze diagnose --follow slurm-78.out --exec './page-me.sh' --fail-on critical
     """
     from loganalyze.pipeline import Judging
 
     judging = Judging(
         profile=profile, thresholds=thresholds, settings=settings, select=select, ignore=ignore,
-        named=named, mapped=options.column_map(columns),
+        named=named, mapped=options.column_map(columns), baseline=baseline,
     )  # fmt: skip
     language = options.language(lang)
     with options.masking(no_mask):

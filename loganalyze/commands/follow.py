@@ -108,11 +108,15 @@ def _warn(message: str) -> None:
 
 def follow(paths: tuple[str, ...], judging: Judging, told: Told) -> tuple[Diagnosis, ...]:
     """Watch until interrupted, until standard input ends, or until a finding is severe enough."""
+    from loganalyze.baseline import load_baseline
+    from loganalyze.config import load_thresholds
     from loganalyze.pipeline import judge
     from loganalyze.watch.loop import POLL_SECONDS, Watch
 
+    usual = load_thresholds("pretrain", judging.thresholds, judging.settings)
+    baseline = load_baseline(judging.baseline, usual)
     with _stopping() as stop, _inputs(paths, stop) as inputs:
-        watch = Watch(_growing(inputs, judging), lambda run: judge(run, judging), told)
+        watch = Watch(_growing(inputs, judging), lambda run: judge(run, judging, baseline), told)
         if not told.quiet:
             _warn(f"watching {', '.join(inputs)}; end with Ctrl-C")
         while not stop.is_set() and not told.failed:

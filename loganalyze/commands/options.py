@@ -54,6 +54,10 @@ profile = click.option(
     "--profile", default="auto", show_default=True,
     type=click.Choice(["auto", "pretrain", "sft", "rl"]), help="Kind of training.",
 )  # fmt: skip
+baseline = click.option(
+    "--baseline", multiple=True, metavar="RUN", help="A healthy run, as a log or a run directory: "
+    "findings are judged against it.",
+)  # fmt: skip
 lang = click.option(
     "--lang", type=click.Choice(["en", "zh"]), default=None,
     help="Language of the texts; the default follows the locale.",

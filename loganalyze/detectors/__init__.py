@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from loganalyze.config import Thresholds
+from loganalyze.detectors.against import against
 from loganalyze.detectors.audit import CONFIG_AUDIT
 from loganalyze.detectors.audit_changes import CHANGES
 from loganalyze.detectors.audit_curves import CONTRADICTIONS
@@ -35,6 +36,7 @@ from loganalyze.detectors.lr_schedule import DETECTOR as LR_SCHEDULE
 from loganalyze.detectors.memory import MEMORY
 from loganalyze.detectors.nonfinite import GRAD as GRAD_NONFINITE
 from loganalyze.detectors.nonfinite import LOSS as LOSS_NONFINITE
+from loganalyze.detectors.normal import Normal
 from loganalyze.detectors.ranks import RANKS
 from loganalyze.detectors.resume_data import DETECTOR as RESUME_DATA
 from loganalyze.detectors.rl import RL
@@ -88,15 +90,16 @@ def detect(
     run: RunLog,
     thresholds: Thresholds,
     *,
-    baseline: RunLog | None = None,
+    baseline: Sequence[Normal] = (),
     off: Collection[str] = (),
 ) -> tuple[tuple[Finding, ...], tuple[DetectorRun, ...]]:
     """Run every detector on a run.
 
     Returns findings in the order of their steps, with ids `<code>-<n>`, and one DetectorRun for
-    each detector, in the order of DETECTORS. off: names of detectors not to run.
+    each detector, in the order of DETECTORS. baseline: what healthy runs taught; findings are
+    judged against it. off: names of detectors not to run.
     """
-    context = Context(run=run, thresholds=thresholds, profile=thresholds.profile, baseline=baseline)
+    context = Context(run=run, thresholds=thresholds, profile=thresholds.profile)
     found: list[Finding] = []
     states: list[DetectorRun] = []
     for detector in DETECTORS:
@@ -109,6 +112,9 @@ def detect(
             with np.errstate(all="ignore"):  # logs may hold absurd numbers; they judge themselves
                 found.extend(detector.run(context))
             states.append(DetectorRun(detector=detector.name, status="ran"))
+    if baseline:
+        with np.errstate(all="ignore"):
+            found = against(context, baseline, found)
     return _numbered(found), tuple(states)
 
 

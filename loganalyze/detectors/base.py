@@ -15,7 +15,7 @@ from loganalyze.tracks import Track, row_ref, tracks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """All that a detector may look at. baseline: a healthy run to compare with, if given.
+    """All that a detector may look at.
 
     memo: what one detector worked out and another may use, by a name of their own.
     """
@@ -23,7 +23,6 @@ class Context:
     run: RunLog
     thresholds: Thresholds
     profile: str
-    baseline: RunLog | None = None
     memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def tracks(self, metric: str) -> tuple[Track, ...]:

@@ -45,10 +45,23 @@ def _bursts(context: Context, norm: Norms) -> list[Finding]:
     )
     made = []
     for event in excursions(y, search):
-        if np.exp(event.height) >= context.value("grad_explosion.ratio_info"):
+        high = np.exp(event.height) >= context.value("grad_explosion.ratio_info")
+        if high and not _returns(context, norm, event):
             made.append(_finding(context, norm, event))
     made.sort(key=lambda item: -float(item.statistics["ratio"] or 0.0))
     return made[:MOST]
+
+
+def _returns(context: Context, norm: Norms, event: Excursion) -> bool:
+    """Whether a norm only comes back from nothing to where it stood before it vanished."""
+    low = context.value("seed.grad_norm_low")
+    if np.exp(event.base) >= low:
+        return False
+    before = norm.values[: event.onset]
+    usual = before[before >= low]
+    top = float(norm.values[event.onset : event.end + 1].max())
+    known = len(usual) >= context.value("grad_explosion.joint_points")
+    return known and top < context.value("grad_explosion.ratio_warning") * float(np.median(usual))
 
 
 def _finding(context: Context, norm: Norms, event: Excursion) -> Finding:
@@ -180,6 +193,9 @@ def _new_level(context: Context, norm: Norms, known: list[Finding]) -> list[Find
     tail = max(2, count // 10)
     end = float(np.median(shape[-tail:]))
     ratio = float(np.exp(end - shape[low]))
+    vanished = float(np.exp(shape[low])) < context.value("seed.grad_norm_low")
+    if vanished and low and end < shape[:low].max() + 1.0:  # back from nothing, no new level
+        return []
     if low >= count - tail or ratio < context.value("grad_explosion.drift_info"):
         return []
     near = np.flatnonzero(shape[low:] <= shape[low] + 0.5 * (end - shape[low]))

@@ -40,7 +40,7 @@ def clip_rate(context: Context) -> list[Finding]:
                     "clip": level,
                 },
                 threshold=rule,
-                rules=(rule,),
+                rules=(context.thresholds["seed.clip_share_usual"], rule),
                 evidence=(point(context, track, int(at[-1]), "norm_end"),),
             )
         )
@@ -97,6 +97,7 @@ def update_ratio(context: Context) -> list[Finding]:
             ("seed.update_ratio_high", "critical", good > value("seed.update_ratio_high"), 1),
             ("update_ratio.large", "warning", good > value("update_ratio.large"), 100),
             ("update_ratio.none", "warning", good < value("update_ratio.none"), 100),
+            ("seed.update_ratio_low", "info", good < value("seed.update_ratio_low"), 100),
         )
         for name, severity, mask, steps in rules:
             parts = [

@@ -56,13 +56,11 @@ def _falls(context: Context, values: FloatArray) -> IntArray:
     least = context.value("memory_leak.fall_share")
     stay = 5
     falls = np.flatnonzero(np.diff(values) < -least * values[:-1])
-    kept = [
-        int(i)
-        for i in falls
-        if np.median(values[i + 1 : i + 1 + stay])
-        < (1.0 - least) * np.median(values[max(0, i + 1 - stay) : i + 1])
-    ]
-    return np.array(kept, dtype=np.int64)
+    # rows of `stay` points, short at the ends: NaN there counts for nothing
+    padded = np.concatenate((np.full(stay - 1, np.nan), values, np.full(stay - 1, np.nan)))
+    rows = np.lib.stride_tricks.sliding_window_view(padded, stay)
+    before, after = (np.nanmedian(rows[falls + shift], axis=1) for shift in (0, stay))
+    return np.asarray(falls[after < (1.0 - least) * before], dtype=np.int64)
 
 
 def _tooth(context: Context, track: Track, at: IntArray) -> Growth | None:

@@ -17,6 +17,7 @@ from loganalyze.report import amounts, numbers, page, story
 from loganalyze.report.budget import page_points
 from loganalyze.report.charts import page_data, plotly_hash, plotly_packed, script_hash
 from loganalyze.report.curves import charts
+from loganalyze.report.judged import judged_by
 from loganalyze.report.model import views
 from loganalyze.report.story import Files
 from loganalyze.report.wording import Both, Param, both, plain
@@ -128,7 +129,7 @@ def environment() -> Environment:
     made.globals.update(
         t=_spoken, b=_pair, label=_label, both=both, plain=plain, number=numbers.number,
         grouped=numbers.grouped, size=numbers.size, span=numbers.steps, clock=numbers.clock,
-        story=story, steps_text=amounts.span,
+        story=story, judged_by=judged_by, steps_text=amounts.span,
     )  # fmt: skip
     return made
 

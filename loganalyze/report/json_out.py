@@ -19,9 +19,10 @@ from loganalyze.model import (
     Source,
     Threshold,
 )
+from loganalyze.report.judged import changed
 from loganalyze.report.model import RunView, ordered_causes, views
 from loganalyze.report.numbers import nonfinite_name
-from loganalyze.report.wording import cause_text
+from loganalyze.report.wording import both, cause_text
 
 SCHEMA = "loganalyze.report/1"
 #: Characters that a terminal obeys or that turn a line's direction; escaped as JSON allows.
@@ -95,9 +96,16 @@ def _input(source: Source) -> Json:
 def _run(run: RunView) -> Json:
     meta = run.diagnosis.run.meta
     by_detector = sorted(run.diagnosis.detectors, key=lambda d: (d.detector, d.status))
+    profile = run.diagnosis.profile
+    own, learnt = changed(run)
     return {
         "id": run.id,
         "framework": meta.framework,
+        "judged_by": {
+            "profile": None if profile is None else profile.name,
+            "why": "" if profile is None else both(profile.why, seen=profile.seen).en,
+            "thresholds": [_threshold(entry) for entry in (*own, *learnt)],
+        },
         "steps": {"first": run.step_first, "last": run.step_last, "count": run.step_count},
         "ranks": list(run.ranks),
         "segments": [_segment(segment) for segment in meta.segments],

@@ -6,6 +6,7 @@ import re
 
 from loganalyze.model import Evidence, Finding, Incident, Report, RunLog
 from loganalyze.report import amounts, numbers, story
+from loganalyze.report.judged import judged_by
 from loganalyze.report.model import RunView, fine, missing_of, ordered_causes, views
 from loganalyze.report.story import Files
 from loganalyze.report.text import CHECK_MARKS, place, skip_reason
@@ -50,6 +51,7 @@ def _run(run: RunView, lang: str, files: Files, baseline: RunLog | None) -> list
     facts = [("ui_first", first), ("ui_then", story.followed(run))]
     facts += [("ui_why", story.why(run.headline))] if run.headline else []
     facts += [("ui_behind", story.basis(run))]
+    facts += [("ui_judged_by", text) for text in judged_by(run)]
     told = in_short(run.diagnosis, baseline) if baseline else ()
     facts += [("ui_baseline_short", text) for text in told]
     lines += [_fact(key, text, lang) for key, text in facts if text is not None]

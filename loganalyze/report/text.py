@@ -15,6 +15,7 @@ from loganalyze.model import (
     Source,
 )
 from loganalyze.report import amounts, numbers, story
+from loganalyze.report.judged import judged_by
 from loganalyze.report.model import (
     RunView,
     detectors_by_status,
@@ -79,6 +80,8 @@ def _run(paper: Paper, run: RunView, baseline: RunLog | None) -> None:
     for index, item in enumerate(story.do_first(run)):
         paper.field("ui_do_first" if index == 0 else "", item)
     paper.field("ui_behind", story.basis(run))
+    for index, text in enumerate(judged_by(run)):
+        paper.field("ui_judged_by" if index == 0 else "", text)
     for index, text in enumerate(in_short(run.diagnosis, baseline) if baseline else ()):
         paper.field("ui_baseline_short" if index == 0 else "", text)
     _spark(paper, run, "loss", None, 2)

@@ -198,3 +198,11 @@ def test_a_learning_rate_that_starts_again_after_a_resume():
     )
     assert only(run, "lr_schedule").severity == "warning"
     assert only(run, "lr_schedule").step_first == 901
+
+
+def test_a_norm_that_comes_back_from_nothing_is_no_explosion():
+    """After 300 steps near zero the norm stands where it stood before: one finding, not two."""
+    norm = norms(3)
+    norm[1000:1300] *= 1e-6
+    run = make_run({"loss": losses(3), "grad_norm": norm})
+    assert kinds(run, least="warning") == {"grad_vanishing"}

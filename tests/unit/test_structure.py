@@ -25,7 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
      "inputs", "knowledge", "reruns", "frames_join", "engine", "resumed",
      "store_parts"),
     ("loganalyze_parsers", "detectors", "checks", "profile"),
-    ("ingest", "diagnose", "incidents", "pipeline", "explain", "grouping", "parts",
+    ("ingest", "baseline", "diagnose", "incidents", "pipeline", "explain", "grouping", "parts",
      "same_run", "budget", "coverage", "continued"),
     ("report", "replay", "compare", "verify", "demo"),
     ("watch", "audit"),
