@@ -193,11 +193,20 @@ def period_of_few_steps(context: CheckContext) -> CheckResult:
     return yes_or_no("period_of_few_steps", period <= 16, evidence)
 
 
+def long_pauses(context: CheckContext) -> CheckResult:
+    """The pauses last for more than three seconds, as writing a checkpoint does."""
+    told = [f.statistics.get("stall_time") for f in context.of_kind("throughput_stall")]
+    times = [float(t) for t in told if isinstance(t, int | float)]
+    if not times:
+        return missing("long_pauses", "stall_period")
+    return yes_or_no("long_pauses", times[0] > 3, seen("pause", times[0], "s", "> 3"))
+
+
 SLOW_STEPS: dict[str, Check] = {
     check.__name__: check
     for check in (
         data_explains_slow_steps, compute_explains_slow_steps, outside_the_timers,
         loss_differs_in_slow_steps, more_tokens_in_slow_steps, one_rank_got_slower,
-        period_of_few_steps,
+        period_of_few_steps, long_pauses,
     )
 }  # fmt: skip

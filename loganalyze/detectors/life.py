@@ -49,7 +49,7 @@ def _attempt(context: Context, attempt: Attempt) -> list[Finding]:
     for item in attempt.failures:
         by_kind.setdefault(item.becomes, []).append(item)
     found = [
-        _failure(attempt, kind, own, mover)
+        _failure(context, attempt, kind, own, mover)
         for kind, own in by_kind.items()
         if not _same_line(own, mover, kind)
     ]
@@ -64,10 +64,14 @@ def _same_line(own: Sequence[Happening], mover: Happening, kind: str) -> bool:
     return kind == "crash" and all(item.place >= mover.place for item in own)
 
 
-def _failure(attempt: Attempt, kind: str, own: Sequence[Happening], mover: Happening) -> Finding:
+def _failure(
+    context: Context, attempt: Attempt, kind: str, own: Sequence[Happening], mover: Happening
+) -> Finding:
     leads = mover.becomes == kind
     first = mover if leads else own[0]
     severity = _severity(attempt, kind, own, leads)
+    if kind == "killed" and _planned(context, own):
+        severity = "info"
     step = first.step
     others = [item for item in own if item is not first][:_SHOWN]
     evidence = [first.evidence("life_first_event")]
@@ -120,6 +124,14 @@ def _killed_severity(attempt: Attempt, own: Sequence[Happening]) -> Severity:
     if any(item.kind == "host_oom" for item in own):
         return "critical" if attempt.last else "warning"
     return "warning" if not _went_on(attempt) else "info"
+
+
+def _planned(context: Context, own: Sequence[Happening]) -> bool:
+    """Whether a time limit ended an attempt that a later one resumed: chained jobs do so."""
+    later = [s.index for s in context.run.meta.segments if s.relation == "resume"]
+    return bool(later) and all(
+        item.kind == "time_limit" and item.segment < max(later) for item in own
+    )
 
 
 def _went_on(attempt: Attempt) -> bool:

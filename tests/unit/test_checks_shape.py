@@ -129,6 +129,27 @@ CASES = (
 )  # fmt: skip
 
 
+BLOCKS = np.tile(np.where(np.arange(50) < 12, 4.0, 3.0), 8) + 0.02 * RNG.standard_normal(N)
+HUMP = QUIET + 2.0 * np.exp(-(((np.arange(N) - 250) / 40) ** 2))
+CASES += (
+    ("loss_repeats", {"loss": BLOCKS}, SPIKE, "supported"),
+    ("loss_repeats", {"loss": HUMP}, SPIKE, "ruled_out"),
+    ("loss_repeats", {"loss": QUIET[:100]}, SPIKE, "not_checkable"),
+    ("equal_then_apart", {"loss": QUIET}, finding("rank_divergence", 201, 400, same_before=200),
+     "supported"),
+    ("equal_then_apart", {"loss": QUIET}, finding("rank_divergence", 1, 400, same_before=0),
+     "ruled_out"),
+    ("long_pauses", {"loss": QUIET}, finding("throughput_stall", 1, 400, stall_time=30.0),
+     "supported"),
+    ("long_pauses", {"loss": QUIET}, finding("throughput_stall", 1, 400, stall_time=0.8),
+     "ruled_out"),
+    ("period_of_few_steps", {"loss": QUIET}, finding("throughput_stall", 1, 400,
+                                                     period_steps=8.0), "supported"),
+    ("period_of_few_steps", {"loss": QUIET}, finding("throughput_stall", 1, 400,
+                                                     period_steps=50.0), "ruled_out"),
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(("check", "columns", "found", "state"), CASES)
 def test_a_check_tells_its_case(
     check: str, columns: dict[str, np.ndarray], found: Finding, state: str

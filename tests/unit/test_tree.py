@@ -14,6 +14,7 @@ from loganalyze.explain import explain
 from loganalyze.knowledge import (
     CauseRule,
     Symptom,
+    calibrated,
     catalogue,
     gravity,
     mechanisms,
@@ -157,3 +158,13 @@ def test_explain_prints_rules_and_tree(kind: str, lang: str) -> None:
     text = explain(kind, lang)
     assert kinds()[kind].code in text
     assert "1. " in text
+
+
+def test_confidence_never_falls_and_proven_causes_lie_above_open_ones() -> None:
+    """The calibration is monotone within [0, 1]; no open cause reaches a proven one."""
+    shares = [n / 100 for n in range(101)]
+    for proven in (True, False):
+        told = [calibrated(share, proven=proven) for share in shares]
+        assert told == sorted(told)
+        assert 0 <= told[0] <= told[-1] < 1
+    assert calibrated(1.0, proven=False) < calibrated(0.0, proven=True)
