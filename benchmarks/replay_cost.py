@@ -1,13 +1,17 @@
 """What recording and measuring cost beside the bare loop: `python benchmarks/replay_cost.py`.
 
 Runs on the GPU in bf16 where there is one (a model of 1.2 billion parameters), else on the CPU in
-fp32 (8 million). Prints median seconds a step: bare, recorded, instrumented.
+fp32 (8 million). Prints median seconds a step (bare, instrumented), the recorder's own share of the
+time of a recorded loop, copies of the state included, and the memory beside the bare step.
+`--gpu-gate` fails where statistics cost over 1.5 times the bare step.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +30,11 @@ from loganalyze.replay.recipe import Recorded  # noqa: E402
 from loganalyze.replay.runner import run_step  # noqa: E402
 
 VOCAB = 8_000
+
+
+def clock() -> float:
+    """Seconds on the wall with a GPU; of the process, which runs one thread, without."""
+    return time.perf_counter() if torch.cuda.is_available() else time.process_time()
 
 
 class Block(nn.Module):
@@ -82,27 +91,69 @@ def main() -> None:
     data = Recorded(step=1, micro_batches=(batch,))
     count = sum(p.numel() for p in model.parameters())
     print(f"{count / 1e6:.0f} M parameters, {samples} x {length} tokens, {device}")
+    times = measured(bare=lambda: run_step(step, data), instrumented=lambda: instrumented(step, data))
+    bare = times["bare"]
+    for name, seconds in times.items():
+        print(f"{name:13s} {seconds:.4f} s  {seconds / bare:.3f} x")
+    own, loop = recorded(step, data, 40 if gpu else 96)
+    print(f"recorder      {own:.4f} s of {loop:.1f} s, {own / (loop - own):.2%} of the bare loop")
+    memory(step, data, gpu)
+    if "--gpu-gate" in sys.argv and times["instrumented"] > 1.5 * bare:
+        raise SystemExit("statistics cost more than 1.5 times the bare step")
+
+
+def recorded(step: Step, data: Recorded, steps: int) -> tuple[float, float]:
+    """Seconds in the recorder, with its defaults, and of the whole loop; the first step is left out.
+
+    Its copy of the state is the one that every run begins with.
+    """
+    own = 0.0
     with tempfile.TemporaryDirectory() as folder:
-        recorder = Recorder(folder, model, optimizer, snapshot_every=10_000)
-        interleaved = measured(
-            bare=lambda: run_step(step, data),
-            recorded=lambda: recorded(recorder, step, data),
-            instrumented=lambda: instrumented(step, data),
-        )
-    bare = interleaved["bare"]
-    for name, seconds in interleaved.items():
-        print(f"{name:13s} {seconds:.4f} s  {seconds / bare:.4f} x")
-    own = alone(step, batch)
-    print(f"recorder itself {own:.6f} s a step, {own / bare:.3%}")
+        recorder = Recorder(folder, step.model, step.optimizer)
+        for number in range(steps + 1):
+            if number == 1:
+                own, begun = 0.0, clock()
+            entered = clock()
+            record = recorder.step(number, data.micro_batches[0])
+            own += clock() - entered
+            outcome = run_step(step, data)
+            entered = clock()
+            with record:
+                record.log(loss=outcome.loss, grad_norm=outcome.grad_norm)
+            own += clock() - entered
+    return own, clock() - begun
+
+
+def memory(step: Step, data: Recorded, gpu: bool) -> None:
+    """Prints the peak beside the bare step: allocated on a GPU, resident on the CPU."""
+    peaks = [peak(lambda: run_step(step, data), gpu), peak(lambda: instrumented(step, data), gpu)]
+    weights = sum(p.numel() * p.element_size() for p in step.model.parameters())
+    more = peaks[1] - peaks[0]
+    print(f"memory        {peaks[0] / 2**20:.0f} MiB, with statistics {peaks[1] / 2**20:.0f} MiB: "
+          f"{more / 2**20:+.0f} MiB, {more / weights:.2f} x the weights")  # fmt: skip
+
+
+def peak(run: Callable[[], object], gpu: bool) -> float:
+    """Most bytes in use while something runs; on the CPU sampled from /proc every millisecond."""
     if gpu:
-        print(f"peak memory {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB")
+        torch.cuda.reset_peak_memory_stats()
+        run()
+        torch.cuda.synchronize()
+        return float(torch.cuda.max_memory_allocated())
+    most, over = [0], threading.Event()
 
+    def watch() -> None:
+        page = os.sysconf("SC_PAGE_SIZE")
+        while not over.is_set():
+            most[0] = max(most[0], int(Path("/proc/self/statm").read_text().split()[1]) * page)
+            time.sleep(0.001)
 
-def recorded(recorder: Recorder, step: Step, data: Recorded) -> None:
-    """A step inside the recorder."""
-    with recorder.step(data.step, data.micro_batches[0]) as record:
-        outcome = run_step(step, data)
-        record.log(loss=outcome.loss, grad_norm=outcome.grad_norm)
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    run()
+    over.set()
+    watcher.join()
+    return float(most[0])
 
 
 def instrumented(step: Step, data: Recorded) -> None:
@@ -112,30 +163,17 @@ def instrumented(step: Step, data: Recorded) -> None:
     probe.result()
 
 
-def alone(step: Step, batch: Tensor) -> float:
-    """Seconds of the recorder without the step in it."""
-    with tempfile.TemporaryDirectory() as folder:
-        recorder = Recorder(folder, step.model, None, snapshot_every=10_000)
-        times = []
-        for number in range(60):
-            begun = time.perf_counter()
-            with recorder.step(number, batch) as record:
-                record.log(loss=1.0, grad_norm=1.0)
-            times.append(time.perf_counter() - begun)
-    return median(times)
-
-
 def measured(**variants: Callable[[], object]) -> dict[str, float]:
     """Median seconds of each variant, taken in turns."""
     times: dict[str, list[float]] = {name: [] for name in variants}
     for turn in range(6):
         for name, run in variants.items():
-            begun = time.perf_counter()
+            begun = clock()
             run()
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
             if turn:
-                times[name].append(time.perf_counter() - begun)
+                times[name].append(clock() - begun)
     return {name: median(values) for name, values in times.items()}
 
 

@@ -132,10 +132,16 @@ def _read(file: Path) -> Any:
 
 
 class _Absent:
-    """In place of an object whose class isn't installed; whatever it held is dropped."""
+    """In place of an object whose class isn't installed; a member of an enum keeps its number.
+
+    The stage is one of those (ZeroStageEnum).
+    """
 
     def __init__(self, *given: Any, **named: Any) -> None:
-        pass
+        self._given = given
+
+    def __int__(self) -> int:
+        return int(self._given[0])
 
     def __setstate__(self, state: Any) -> None:
         pass

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections import OrderedDict
+from enum import IntEnum
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -33,6 +34,12 @@ class LossScaler:
     """An object of a library that is not installed where the checkpoint is read."""
 
 
+class Stage(IntEnum):
+    """The stage, as DeepSpeed stores it."""
+
+    ONE, TWO, THREE = 1, 2, 3
+
+
 def write_zero(folder: Path, model: torch.nn.Module, stage: int, world: int) -> None:
     """Shards as DeepSpeed writes them, padding and foreign objects included."""
     tag = folder / "global_step7"
@@ -49,7 +56,7 @@ def write_zero(folder: Path, model: torch.nn.Module, stage: int, world: int) -> 
         shards = list(torch.nn.functional.pad(flat, (0, -flat.numel() % (2 * world))).chunk(world))
     key = "fp32_flat_groups" if stage == 3 else "single_partition_of_fp32_groups"
     for rank, shard in enumerate(shards):
-        state = {"zero_stage": stage, "partition_count": world, key: [shard.clone()],
+        state = {"zero_stage": Stage(stage), "partition_count": world, key: [shard.clone()],
                  "loss_scaler": LossScaler()}  # fmt: skip
         torch.save({"optimizer_state_dict": state, "ds_config": {}},
                    tag / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")  # fmt: skip
@@ -69,7 +76,8 @@ def test_zero_folders_are_joined(
     """Every parameter comes back bit for bit in fp32, without the library that wrote it."""
     made = lab.build(seed=11)
     write_zero(tmp_path, made.model, stage, world)
-    monkeypatch.delattr(sys.modules[__name__], "LossScaler")
+    for name in ("LossScaler", "Stage"):
+        monkeypatch.delattr(sys.modules[__name__], name)
     held = checkpoint.load(tmp_path, "cpu", trust=True)
     twin = held.pop("twin.weight")
     assert torch.equal(twin, held["head.weight"])
