@@ -72,7 +72,10 @@ def test_same_bytes_without_any_interface(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": roots}
     outputs = [
         subprocess.run(
-            [*before, *command, "--format", "json"], capture_output=True, env=environment, check=True
+            [*before, *command, "--format", "json"],
+            capture_output=True,
+            env=environment,
+            check=True,
         ).stdout
         for before in ([], [str(UNSHARE), "-rn"])
     ]
