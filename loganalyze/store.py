@@ -90,7 +90,9 @@ def _exchanged(one: Path, other: Path) -> bool:
     """
     import ctypes
 
-    libc: Any = ctypes.CDLL(None, use_errno=True) if sys.platform != "win32" else None
+    if sys.platform == "win32":
+        return False
+    libc: Any = ctypes.CDLL(None)
     names = os.fsencode(one), os.fsencode(other)
     here = -100  # AT_FDCWD
     if hasattr(libc, "renameat2"):

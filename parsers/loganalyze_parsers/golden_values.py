@@ -51,7 +51,7 @@ def parse(path: Path, source: int) -> Iterator[Batch]:
         data = stream.read()
     lines = data.count(b"\n") + (not data.endswith(b"\n"))
     try:
-        document: Mapping[str, Any] = json.loads(data)
+        document: Mapping[str, Any] = json.loads(data.decode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:
         problem = Problem(rule="bad_json", message=f"{path}: not valid JSON ({error})")
         yield Batch(readings=None, problems=(problem,), account=Account(lines=lines, unknown=lines))
@@ -84,6 +84,7 @@ def _readings(document: Mapping[str, Any], data: bytes, source: int) -> Iterator
 
 
 def _metric(name: str) -> str:
+    name = name.encode("utf-8", "replace").decode()  # half a character: no frame holds one
     if name in _METRICS:
         return _METRICS[name]
     bare = name.removesuffix(" loss")

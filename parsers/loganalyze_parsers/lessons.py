@@ -298,7 +298,7 @@ class TemplateReader:
                 continue
             template = template_of(line, lesson)
             one, left = apply(template, text, lines[at - 1 :], probe=bool(self._templates))
-            if one is None or one.lines[0] != lines[at - 1]:
+            if one is None or not len(one.lines) or one.lines[0] != lines[at - 1]:
                 continue  # it does not read its own teacher
             self._templates.append(template)
             found.append(one)

@@ -28,6 +28,7 @@ from loganalyze_parsers.tracker_names import framework_of
 from loganalyze_parsers.unpack import broken
 
 _LINE = re.compile(rb"\d{1,14} \S+(?: -?\d+)?(?: \S+ \S+)?\r?\n")
+_MOST_DIGITS = 16  # of a time in milliseconds or a step; more is damage
 _STATUS = {"3": "FINISHED", "4": "FAILED", "5": "KILLED"}
 _SETTING = re.compile(r"(\w+): ?(.*)")
 
@@ -78,7 +79,7 @@ def _block(block: Block, tag: str, path: Path, source: int) -> Batch:
     for at, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         cells = block.data[start:end].split()
         value = number(cells[1].decode("utf-8", "replace")) if len(cells) in (2, 3, 5) else None
-        if value is None or not cells[0].isdigit():
+        if value is None or not cells[0].isdigit() or len(cells[0]) > _MOST_DIGITS:
             blank += not cells
             continue
         used.append(at)
@@ -108,7 +109,7 @@ def _block(block: Block, tag: str, path: Path, source: int) -> Batch:
 
 def _step(cell: bytes) -> int | None:
     text = cell.removeprefix(b"-")
-    return int(cell) if text.isdigit() else None
+    return int(cell) if text.isdigit() and len(text) < _MOST_DIGITS else None
 
 
 def sniff_meta(head: Head) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import hostile
 import pytest
 import report_fixture as fixture
 from chromium import MARKS, Browser
@@ -216,6 +217,21 @@ def test_hostile_text_does_nothing(opened: Opened) -> None:
     draw_all(browser)
     assert browser.run("return window.pwned === undefined") is True
     assert browser.run("return document.querySelectorAll('img[src=x]').length") == 0
+
+
+@pytest.mark.parametrize("chunk", hostile.CHUNKS)
+def test_five_hundred_hostile_strings(browser: Browser, tmp_path: Path, chunk: int) -> None:
+    """Each as metric, setting, event, path and quoted line: nothing runs, nothing is asked for."""
+    path = tmp_path / "hostile.html"
+    path.write_text(render(hostile.report_of(chunk), "html", "en"), encoding="utf-8")
+    browser.open(path)
+    browser.wait(DRAWN)
+    assert browser.run("return window.pwned === undefined") is True
+    asked = [entry for entry in browser.log("performance") if "requestWillBeSent" in entry]
+    assert not [entry for entry in asked if "evil.example" in entry or "http://" in entry]
+    assert browser.log("browser") == []
+    inserted = "img[src=x], iframe, base, form[action], textarea, a[href^=javascript]"
+    assert browser.run(f"return document.querySelectorAll({inserted!r}).length") == 0
 
 
 def test_page_without_scripts_is_complete(browser: Browser, pages: dict[str, Path]) -> None:
