@@ -36,8 +36,16 @@ def _lost_state(context: Context, before: Track, after: Track) -> list[Finding]:
         return []
     peak = int(np.argmax(later)) + 1
     at = int(np.searchsorted(after.steps, twice.steps[peak]))
-    return [_state(context, after, at, int(twice.steps[-1]), "rise_nat",
-                   {"shape": "second_step", "jump_nat": float(later.max()), "level": level})]
+    return [
+        _state(
+            context,
+            after,
+            at,
+            int(twice.steps[-1]),
+            "rise_nat",
+            {"shape": "second_step", "jump_nat": float(later.max()), "level": level},
+        )
+    ]
 
 
 def _replay(context: Context, known: tuple[Track, ...], after: Track) -> list[Finding]:

@@ -99,7 +99,7 @@ def _kl_drift(context: Context, track: Track, calm: FloatArray) -> Finding | Non
     if len(calm) < 3 * width:
         return None
     end = float(np.median(calm[-width // 2 :]))
-    past = calm[width : -width]
+    past = calm[width:-width]
     level = float(np.median(past[: max(len(past) // 2, 1)]))
     high = calm > 0.5 * (1 + ratio.value) * level
     run = _last_run(high)
