@@ -30,6 +30,11 @@ def rows_of(texts: list[str], width: int = 48) -> np.ndarray:
     )
 
 
+def behind(made: random.Random, decimals: int) -> str:
+    """A point and so many digits; nothing without digits."""
+    return f".{made.randrange(10**decimals):0{decimals}}" if decimals else ""
+
+
 @pytest.mark.parametrize("decimals", [0, 1, 3, 6])
 @pytest.mark.parametrize("words", [1, 2])
 def test_numbers_of_any_length_are_those_of_float(decimals: int, words: int) -> None:
@@ -38,9 +43,10 @@ def test_numbers_of_any_length_are_those_of_float(decimals: int, words: int) -> 
     free = Free(decimals, ord(" "), words)
     most = 8 * words - 1 - (decimals + 1 if decimals else 0)
     texts = [
-        f"{made.randrange(10**size)}" + (f".{made.randrange(10**decimals):0{decimals}}" if decimals else "")
-        for size in range(1, most + 1) for _ in range(50)
-    ]  # fmt: skip
+        str(made.randrange(10**size)) + behind(made, decimals)
+        for size in range(1, most + 1)
+        for _ in range(50)
+    ]
     rows = rows_of([f"{text} tail 9" for text in texts])
     lengths = lengths_of(rows, 0, free)
     assert lengths.tolist() == [len(text) for text in texts]
@@ -63,7 +69,8 @@ def test_what_is_not_a_number_as_taught_is_not_taken(text: str) -> None:
 def test_texts_are_read_as_float_reads_them() -> None:
     """repr() of doubles of all sizes comes back to the last bit; what is not finite is refused."""
     made = random.Random(4)
-    numbers = [made.choice([-1, 1]) * made.random() * 10.0 ** made.randrange(-300, 300) for _ in range(999)]  # fmt: skip
+    sizes = [10.0 ** made.randrange(-300, 300) for _ in range(999)]
+    numbers = [made.choice([-1, 1]) * made.random() * size for size in sizes]
     data = " ".join(map(repr, numbers)).encode() + b" nan inf 1_0 0x1"
     bounds = [(m.start(), m.end()) for m in re.finditer(rb"\S+", data)]
     starts, ends = (np.array([[b[k]] for b in bounds]) for k in (0, 1))
