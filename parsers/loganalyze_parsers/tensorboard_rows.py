@@ -46,6 +46,8 @@ class Columns:
             return 0
         tag = ids[scalars.tag_of]
         kept = np.flatnonzero(tag >= 0)
+        if not len(kept):
+            return len(tag)
         record = scalars.record[kept]
         self._parts.append(
             pl.DataFrame(

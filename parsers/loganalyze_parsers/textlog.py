@@ -121,10 +121,8 @@ class TextLog:
 
     def _look(self, block: Block) -> list[Look | None]:
         """What each bulk way sees in a block; runs in threads, in any order."""
-        return [
-            bulk.look(block, self._source, self._per_node(block)) if bulk else None
-            for bulk in self._bulks
-        ]
+        per_node = self._per_node(block)
+        return [bulk.look(block, self._source, per_node) if bulk else None for bulk in self._bulks]
 
     def _per_node(self, block: Block) -> int:
         """Ranks on a node, by the input's first block (which is looked at before all others)."""

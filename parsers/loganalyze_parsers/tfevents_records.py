@@ -28,6 +28,8 @@ _LENGTH = struct.Struct("<Q")
 _BLOCK = 8 * 1024 * 1024
 #: A longer record is taken for a damaged length: event files hold no such thing.
 _MAX_RECORD = 1 << 30
+#: Records that are followed one by one before the next are guessed.
+_STRETCH = 256
 _SLACK = 64  # bytes behind the data, so that a torn varint can be gathered
 
 
@@ -62,7 +64,7 @@ def record_blocks(stream: IO[bytes] | BufferedReader) -> Iterator[RecordBlock | 
         ended = not chunk
         data = rest + chunk
         places, used = _walk(data)
-        if places:
+        if len(places):
             yield _block(data, places, offset)
         rest, offset = data[used:], offset + used
         while len(rest) >= HEAD and not _length_is_good(rest):
@@ -85,40 +87,92 @@ def _read(stream: IO[bytes] | BufferedReader, size: int) -> bytes:
         return b""
 
 
-def _walk(data: bytes) -> tuple[list[int], int]:
-    """Places of whole records from the start, and the place behind the last one."""
+def _walk(data: bytes) -> tuple[IntArray, int]:
+    """Places of whole records from the start, and the place behind the last one.
+
+    A trainer writes the same tags at every step, so lengths recur: after some records the next
+    ones are guessed, all at once, and hold as far as their own lengths agree.
+    """
+    found: list[IntArray] = []
+    at, stretch = 0, _STRETCH
+    while True:
+        places, sizes, behind = _one_by_one(data, at, stretch)
+        found.append(np.array(places, dtype=np.int64))
+        at = behind
+        if len(places) < stretch:
+            break
+        guessed = _guessed(data, at, _recurring(sizes))
+        stretch = _STRETCH if len(guessed) > stretch else 2 * stretch
+        if len(guessed):
+            found.append(guessed[:-1])
+            at = int(guessed[-1])
+    whole = np.concatenate(found)
+    good = _first_good(data, whole)
+    if good < len(whole):
+        return whole[:good], int(whole[good])
+    return whole, at
+
+
+def _one_by_one(data: bytes, at: int, most: int) -> tuple[list[int], list[int], int]:
+    """Places and payload sizes of the next whole records, and the place behind them."""
     places: list[int] = []
-    at, end, read = 0, len(data), _LENGTH.unpack_from
-    while at + HEAD <= end:
+    sizes: list[int] = []
+    end, read = len(data), _LENGTH.unpack_from
+    while at + HEAD <= end and len(places) < most:
         size = read(data, at)[0]
         if size > _MAX_RECORD or at + HEAD + size + TAIL > end:
             break
         places.append(at)
+        sizes.append(size)
         at += HEAD + size + TAIL
-    good = _first_good(data, places)
-    if good < len(places):
-        return places[:good], places[good]
-    return places, at
+    return places, sizes, at
 
 
-def _first_good(data: bytes, places: list[int]) -> int:
+def _recurring(sizes: list[int]) -> list[int]:
+    """The sizes that come again and again in the second half of the list; empty where none do.
+
+    >>> _recurring([9, 3, 3, 5, 3, 3, 5, 3])
+    [3, 5, 3]
+    """
+    half, count = len(sizes) // 2, len(sizes)
+    last = sizes[count - half :]
+    for period in range(1, half + 1):
+        if last == sizes[count - half - period : count - period]:
+            return sizes[-period:]
+    return []
+
+
+def _guessed(data: bytes, at: int, pattern: list[int]) -> IntArray:
+    """Places of the records that follow the pattern, and the place behind the last of them."""
+    if not pattern:
+        return np.zeros(0, dtype=np.int64)
+    steps = np.array(pattern, dtype=np.int64) + (HEAD + TAIL)
+    turns = (len(data) - at) // int(steps.sum()) + 1
+    bounds = np.concatenate(([at], at + np.cumsum(np.tile(steps, turns))))
+    bounds = bounds[: max(int(np.searchsorted(bounds, len(data), side="right")), 1)]
+    array = np.frombuffer(data, dtype=np.uint8)
+    sizes = _gathered(array, bounds[:-1], "<u8").astype(np.int64)
+    wrong = np.flatnonzero(sizes != np.diff(bounds) - (HEAD + TAIL))
+    return bounds[: int(wrong[0]) + 1] if len(wrong) else bounds
+
+
+def _first_good(data: bytes, at: IntArray) -> int:
     """How many records, from the first, have a length with the right checksum."""
-    if not places:
+    if not len(at):
         return 0
     array = np.frombuffer(data, dtype=np.uint8)
-    at = np.asarray(places, dtype=np.int64)
     sizes = _gathered(array, at, "<u8")
     distinct, back = np.unique(sizes, return_inverse=True)
     right = masked_of_lengths(distinct)[back] == _gathered(array, at + 8, "<u4")
     wrong = np.flatnonzero(~right)
-    return int(wrong[0]) if len(wrong) else len(places)
+    return int(wrong[0]) if len(wrong) else len(at)
 
 
 def _gathered(data: Bytes, at: IntArray, kind: str) -> npt.NDArray[Any]:
     """Little-endian numbers at the given places."""
     width = np.dtype(kind).itemsize
-    cells = data[at[:, None] + np.arange(width)]
-    numbers: npt.NDArray[Any] = cells.reshape(-1).view(kind)
+    places = np.ndarray((max(len(data) - width + 1, 0),), kind, data, 0, (1,))
+    numbers: npt.NDArray[Any] = places[at]
     return numbers
 
 
@@ -142,12 +196,11 @@ def _next_record(data: bytes) -> int | None:
     return None
 
 
-def _block(data: bytes, places: list[int], offset: int) -> RecordBlock:
+def _block(data: bytes, at: IntArray, offset: int) -> RecordBlock:
     padded = np.zeros(MARGIN + len(data) + _SLACK, dtype=np.uint8)
     padded[MARGIN : MARGIN + len(data)] = np.frombuffer(data, dtype=np.uint8)
-    at = np.asarray(places, dtype=np.int64)
     size = np.diff(np.append(at, 0))
-    size[-1] = _LENGTH.unpack_from(data, places[-1])[0] + HEAD + TAIL
+    size[-1] = _LENGTH.unpack_from(data, int(at[-1]))[0] + HEAD + TAIL
     size -= HEAD + TAIL
     start = at + MARGIN + HEAD
     told = _gathered(padded, start + size, "<u4")

@@ -105,8 +105,8 @@ def _is_tensor(data: Bytes, at: IntArray, end: IntArray) -> BoolArray:
 
 def _numbers(data: Bytes, at: IntArray, kind: str) -> FloatArray:
     width = np.dtype(kind).itemsize
-    cells = data[at[:, None] + np.arange(width)]
-    numbers: FloatArray = cells.reshape(-1).view(kind).astype(np.float64)
+    places = np.ndarray((len(data) - width + 1,), kind, data, 0, (1,))
+    numbers: FloatArray = places[at].astype(np.float64)
     return numbers
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from loganalyze_parsers import deepspeed, huggingface
+from loganalyze_parsers import deepspeed, huggingface, textlog
 from loganalyze_parsers.api import Dialect
 from loganalyze_parsers.blocks import Block, read_blocks
 from loganalyze_parsers.textlog import TextLog
@@ -183,3 +183,22 @@ def test_odd_throughput_line_costs_itself_alone() -> None:
     fast, slow = both("\n".join(lines), deepspeed.DIALECT)
     assert fast.equals(slow)
     assert taken_in_bulk("\n".join(lines), deepspeed.DIALECT) == 19
+
+
+@pytest.mark.parametrize("lines", [rows(300), engine(150)], ids=["rows", "engine"])
+def test_threads_change_nothing(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks looked at one by one or many at a time: the same batches, one after the other."""
+    lines[100:100] = ["some words", "some words", "another line 12"]
+    data = ("\n".join(lines) + "\n").encode()
+    made = []
+    for threads in (1, 4):
+        monkeypatch.setattr(textlog, "_THREADS", threads)
+        log = TextLog((huggingface.DIALECT, deepspeed.DIALECT), lambda line: None, 0)
+        made.append(list(log.batches(read_blocks(io.BytesIO(data), 1500))))
+    one, many = made
+    assert [batch.account for batch in one] == [batch.account for batch in many]
+    assert sum(batch.account.lines for batch in one) == len(lines)
+    for first, second in zip(one, many, strict=True):
+        assert (first.readings is None) == (second.readings is None)
+        if first.readings is not None and second.readings is not None:
+            assert first.readings.equals(second.readings)
