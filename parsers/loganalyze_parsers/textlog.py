@@ -7,11 +7,9 @@ dialects whose marker it holds, and counts the line as read, ignored by a named 
 
 from __future__ import annotations
 
-import os
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,11 +18,13 @@ import numpy.typing as npt
 import polars as pl
 
 from loganalyze.model import Account, Batch, Event, LineRef, Problem, Reading
+from loganalyze_parsers.ahead import ahead
 from loganalyze_parsers.api import Dialect, Line, Look, Reader, Taken
 from loganalyze_parsers.blocks import MAX_LINE_BYTES, Block, open_bytes, read_blocks
 from loganalyze_parsers.frames import Names, readings_frame
 from loganalyze_parsers.markers import MarkerIndex
 from loganalyze_parsers.prefixes import clean, peel, ranks_per_node
+from loganalyze_parsers.tally import Tally
 from loganalyze_parsers.unpack import broken
 
 #: Pieces of one line beyond this number are not looked at: a progress bar redraws itself so often.
@@ -36,28 +36,6 @@ _SAMPLES = 20
 _MAX_SEEN = 50_000
 _MAX_SEEN_BYTES = 4096  # of one such line
 _NEW = "\0"  # in place of a rule: a line whose fate is not remembered
-#: Blocks looked at at the same time, beside the one whose lines are read.
-_THREADS = min(2, os.cpu_count() or 1)
-
-
-@dataclass(slots=True)
-class _Tally:
-    """The account under construction."""
-
-    lines: int = 0
-    read: int = 0
-    ignored: Counter[str] = field(default_factory=Counter)
-    unknown: int = 0
-    samples: list[str] = field(default_factory=list)
-
-    def account(self) -> Account:
-        return Account(
-            lines=self.lines,
-            read=self.read,
-            ignored=dict(sorted(self.ignored.items())),
-            unknown=self.unknown,
-            unknown_samples=tuple(self.samples),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +81,7 @@ class TextLog:
 
         May be called again for the next part of a rotated log, after turn_to().
         """
-        for block, looks in _ahead(self._look, blocks):
+        for block, looks in ahead(self._look, blocks):
             yield self._batch(self._prepared(block, looks))
         yield self.finish()
 
@@ -152,7 +130,7 @@ class TextLog:
         block, starts, ends = prepared.block, *prepared.block.bounds
         rest = np.flatnonzero(~prepared.taken)
         done = len(starts) - len(rest)
-        tally = _Tally(lines=done, read=done)
+        tally = Tally(lines=done, read=done)
         lines = [
             block.data[a:b] for a, b in zip(starts[rest].tolist(), ends[rest].tolist(), strict=True)
         ]
@@ -178,7 +156,7 @@ class TextLog:
         self._pass(prepared, told, len(starts))
         return self._gather(taken, prepared.frames, tally.account())
 
-    def _count_known(self, rules: Sequence[str | None], tally: _Tally) -> None:
+    def _count_known(self, rules: Sequence[str | None], tally: Tally) -> None:
         """Account for lines whose fate is remembered (None: unknown, and shown when new)."""
         counts = Counter(rules)
         tally.lines += len(rules)
@@ -204,7 +182,7 @@ class TextLog:
         bit = 1 << index
         self._open = self._open | bit if self._readers[index].open else self._open & ~bit
 
-    def _line(self, raw: bytes, place: tuple[int, int], bits: int, tally: _Tally) -> list[Taken]:
+    def _line(self, raw: bytes, place: tuple[int, int], bits: int, tally: Tally) -> list[Taken]:
         quiet = not bits & ~self._stateless and not self._open
         if not bits and not self._open and raw in self._seen_noise:
             self._count_known([self._seen_noise[raw]], tally)
@@ -238,7 +216,7 @@ class TextLog:
         self._count(tally, read, rules, unknown)
         return taken
 
-    def _count(self, tally: _Tally, read: bool, rules: list[str], unknown: str) -> None:
+    def _count(self, tally: Tally, read: bool, rules: list[str], unknown: str) -> None:
         if read:
             tally.read += 1
         elif unknown or not rules:
@@ -312,25 +290,6 @@ def _pieces(raw: bytes) -> Iterator[tuple[bytes, int]]:
         start += len(piece) + 1
     if not yielded:
         yield b"", 0
-
-
-def _ahead(
-    work: Callable[[Block], list[Look | None]], blocks: Iterator[Block]
-) -> Iterator[tuple[Block, list[Look | None]]]:
-    """Blocks and results in order; the next ones under way in threads, as numpy and polars leave
-    the interpreter free. The first is waited for: what it teaches serves all others."""
-    waiting: deque[tuple[Block, Future[list[Look | None]]]] = deque()
-    with ThreadPoolExecutor(_THREADS) as pool:
-        for number, block in enumerate(blocks):
-            waiting.append((block, pool.submit(work, block)))
-            if not number:
-                waiting[0][1].result()
-            if len(waiting) > _THREADS:
-                first, future = waiting.popleft()
-                yield first, future.result()
-        while waiting:
-            first, future = waiting.popleft()
-            yield first, future.result()
 
 
 def parse_text(

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from loganalyze_parsers import deepspeed, huggingface, textlog
+from loganalyze_parsers import ahead, deepspeed, huggingface
 from loganalyze_parsers.api import Dialect
 from loganalyze_parsers.blocks import Block, read_blocks
 from loganalyze_parsers.textlog import TextLog
@@ -192,7 +192,7 @@ def test_threads_change_nothing(lines: list[str], monkeypatch: pytest.MonkeyPatc
     data = ("\n".join(lines) + "\n").encode()
     made = []
     for threads in (1, 4):
-        monkeypatch.setattr(textlog, "_THREADS", threads)
+        monkeypatch.setattr(ahead, "THREADS", threads)
         log = TextLog((huggingface.DIALECT, deepspeed.DIALECT), lambda line: None, 0)
         made.append(list(log.batches(read_blocks(io.BytesIO(data), 1500))))
     one, many = made
