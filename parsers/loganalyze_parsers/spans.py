@@ -103,13 +103,14 @@ def values_of(rows: Bytes, column: int, lengths: Ints, free: Free) -> tuple[Floa
         mantissas += upper * 10 ** (WORD - (free.decimals > 0))
         odd |= worse
     fine &= odd == 0
-    return (mantissas / float(10**free.decimals) if free.decimals else mantissas * 1.0), fine
+    values: Floats = mantissas / float(10**free.decimals)
+    return values, fine
 
 
 def _without_point(words: Words, decimals: int) -> tuple[Words, Bools]:
     """Digits moved together, and where a point stood so many digits before the end."""
     place = 8 * (WORD - 1 - decimals)
-    pointed = (words >> np.uint64(place)) & np.uint64(255) == _POINT
+    pointed: Bools = (words >> np.uint64(place)) & np.uint64(255) == _POINT
     below = np.uint64((1 << place) - 1)
     above = np.uint64((1 << 64) - (1 << place + 8))
     return (words & above) | ((words & below) << np.uint64(8)), pointed
@@ -130,5 +131,5 @@ def text_values(data: bytes, starts: Ints, ends: Ints) -> tuple[Floats, Bools]:
     assert isinstance(series, pl.Series)
     numbers = series.gather_every(2).cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
     values: Floats = numbers.reshape(starts.shape)
-    fine: Bools = np.isfinite(values).all(axis=1)
+    fine: Bools = np.asarray(np.isfinite(values).all(axis=1))
     return values, fine
