@@ -11,7 +11,7 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -23,12 +23,11 @@ from loganalyze.model import Account, Batch, Event, LineRef, Problem, Reading
 from loganalyze_parsers.api import Dialect, Line, Look, Reader, Taken
 from loganalyze_parsers.blocks import MAX_LINE_BYTES, Block, open_bytes, read_blocks
 from loganalyze_parsers.frames import Names, readings_frame
+from loganalyze_parsers.line_account import Tally, pieces
 from loganalyze_parsers.markers import MarkerIndex
 from loganalyze_parsers.prefixes import clean, peel, ranks_per_node
 from loganalyze_parsers.unpack import broken
 
-#: Pieces of one line beyond this number are not looked at: a progress bar redraws itself so often.
-MAX_PIECES = 200_000
 #: A piece longer than this is looked at only as far (verl prints lines of 30 kB).
 MAX_PIECE_CHARS = 1_000_000
 _SAMPLES = 20
@@ -38,26 +37,6 @@ _MAX_SEEN_BYTES = 4096  # of one such line
 _NEW = "\0"  # in place of a rule: a line whose fate is not remembered
 #: Blocks looked at at the same time, beside the one whose lines are read.
 _THREADS = min(2, os.cpu_count() or 1)
-
-
-@dataclass(slots=True)
-class _Tally:
-    """The account under construction."""
-
-    lines: int = 0
-    read: int = 0
-    ignored: Counter[str] = field(default_factory=Counter)
-    unknown: int = 0
-    samples: list[str] = field(default_factory=list)
-
-    def account(self) -> Account:
-        return Account(
-            lines=self.lines,
-            read=self.read,
-            ignored=dict(sorted(self.ignored.items())),
-            unknown=self.unknown,
-            unknown_samples=tuple(self.samples),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +131,7 @@ class TextLog:
         block, starts, ends = prepared.block, *prepared.block.bounds
         rest = np.flatnonzero(~prepared.taken)
         done = len(starts) - len(rest)
-        tally = _Tally(lines=done, read=done)
+        tally = Tally(lines=done, read=done)
         lines = [
             block.data[a:b] for a, b in zip(starts[rest].tolist(), ends[rest].tolist(), strict=True)
         ]
@@ -178,7 +157,7 @@ class TextLog:
         self._pass(prepared, told, len(starts))
         return self._gather(taken, prepared.frames, tally.account())
 
-    def _count_known(self, rules: Sequence[str | None], tally: _Tally) -> None:
+    def _count_known(self, rules: Sequence[str | None], tally: Tally) -> None:
         """Account for lines whose fate is remembered (None: unknown, and shown when new)."""
         counts = Counter(rules)
         tally.lines += len(rules)
@@ -204,7 +183,7 @@ class TextLog:
         bit = 1 << index
         self._open = self._open | bit if self._readers[index].open else self._open & ~bit
 
-    def _line(self, raw: bytes, place: tuple[int, int], bits: int, tally: _Tally) -> list[Taken]:
+    def _line(self, raw: bytes, place: tuple[int, int], bits: int, tally: Tally) -> list[Taken]:
         quiet = not bits & ~self._stateless and not self._open
         if not bits and not self._open and raw in self._seen_noise:
             self._count_known([self._seen_noise[raw]], tally)
@@ -215,7 +194,7 @@ class TextLog:
         read = False
         unknown = ""
         rank: int | None = None  # a launcher puts its prefix before the first piece only
-        for piece, start in _pieces(raw):
+        for piece, start in pieces(raw):
             text = piece[: 4 * MAX_PIECE_CHARS].decode("utf-8", "replace")[:MAX_PIECE_CHARS]
             ref = LineRef(
                 source=self._source, line=place[1], offset=place[0] + start, length=len(piece)
@@ -238,7 +217,7 @@ class TextLog:
         self._count(tally, read, rules, unknown)
         return taken
 
-    def _count(self, tally: _Tally, read: bool, rules: list[str], unknown: str) -> None:
+    def _count(self, tally: Tally, read: bool, rules: list[str], unknown: str) -> None:
         if read:
             tally.read += 1
         elif unknown or not rules:
@@ -296,22 +275,6 @@ class TextLog:
 def _indices(bits: int) -> tuple[int, ...]:
     """Which bits are set, from the lowest."""
     return tuple(index for index in range(bits.bit_length()) if bits >> index & 1)
-
-
-def _pieces(raw: bytes) -> Iterator[tuple[bytes, int]]:
-    """The parts between carriage returns, with where each starts; one empty part if none."""
-    if b"\r" not in raw:
-        yield raw, 0
-        return
-    start = 0
-    yielded = 0
-    for piece in raw.split(b"\r"):
-        if piece.strip() and yielded < MAX_PIECES:
-            yield piece, start
-            yielded += 1
-        start += len(piece) + 1
-    if not yielded:
-        yield b"", 0
 
 
 def _ahead(
