@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import shlex
-from html import unescape as html_text
 from pathlib import Path
 
 import polars as pl
@@ -40,6 +38,7 @@ from loganalyze.replay.case import read_case
 from loganalyze.replay.page import colour
 from loganalyze.replay.result import Match
 from loganalyze.replay.session import replay
+from loganalyze.report import nearby
 
 torch.set_num_threads(1)
 RULES = load_thresholds()
@@ -160,13 +159,13 @@ def test_from_the_log_to_the_sample(chain: tuple[Path, Path]) -> None:
 
 
 def test_the_printed_command_works_when_pasted(chain: tuple[Path, Path]) -> None:
-    """The printed command names box and builder; run twice as it is, the report has one section."""
-    report, _ = chain
+    """The box beside the log gives the command's options; run twice, the report has one section."""
+    report, folder = chain
     page_file = report.with_suffix(".html")
-    found = re.search(r"loganalyze (replay [^<]*)", page_file.read_text("utf-8"))
-    assert found is not None
-    words = shlex.split(html_text(found[1]))
-    assert words[words.index("--recipe") + 1] == f"capsule:{lab.BUILDER}"
+    found = nearby.start([str(folder / "box/steps.jsonl")], 60)
+    assert found.recipe == f"capsule:{lab.BUILDER}"
+    assert nearby.start([str(folder / "box/steps.jsonl")], 9999) == nearby.OWN
+    words = ["replay", str(report), "--recipe", found.recipe, "--checkpoint", found.checkpoint]
     for _ in range(2):
         done = CliRunner().invoke(cli, [*words, "-o", str(report.parent)])
         assert done.exit_code == 0, done.output
