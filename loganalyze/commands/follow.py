@@ -31,9 +31,13 @@ _COMMAND_SECONDS = 60.0
 
 @dataclass(slots=True, kw_only=True)
 class Told:
-    """Prints news, rewrites the report, runs the user's command; knows when to stop."""
+    """Prints news, runs the user's command, rewrites the report; knows when to stop.
+
+    In this order: a report takes a second or two, and who is paged need not wait for it.
+    """
 
     write: Callable[[Report], tuple[Path, ...]]
+    folder: Path | None
     lang: str
     fail_rank: int
     command: str | None
@@ -46,13 +50,22 @@ class Told:
         from loganalyze import __version__
         from loganalyze.model import Report, severity_rank
 
-        written = self.write(Report(version=__version__, diagnoses=made))
         for one in news:
             self._say(one)
             if self.command is not None:
-                self._run(one, written)
+                self._run(one, self._page(made, one))
             self.failed = self.failed or severity_rank(one.finding.severity) >= self.fail_rank
+        self.write(Report(version=__version__, diagnoses=made))
         self.reap()
+
+    def _page(self, made: tuple[Diagnosis, ...], news: News) -> str | None:
+        """Where the report of a finding's run is about to stand; None without reports."""
+        from loganalyze.report.output import file_stems
+
+        if self.folder is None:
+            return None
+        ids = [diagnosis.run.meta.id for diagnosis in made]
+        return str(self.folder / f"{file_stems(ids)[ids.index(news.diagnosis.run.meta.id)]}.html")
 
     def _say(self, news: News) -> None:
         from loganalyze.report.model import views
@@ -64,13 +77,12 @@ class Told:
         click.echo(f"{strftime('%H:%M:%S')}  {view.id}\n{text}", nl=False, color=color)
         sys.stdout.flush()
 
-    def _run(self, news: News, written: tuple[Path, ...]) -> None:
+    def _run(self, news: News, page: str | None) -> None:
         """Start the command with the finding on its standard input; the watch does not wait."""
         from loganalyze.report.json_out import render_finding
         from loganalyze.report.model import views
 
         (view,) = views((news.diagnosis,))
-        page = next((str(path) for path in written if path.stem == view.id), None)
         data = render_finding(view, news.finding, report=page, at_start=news.at_start)
         with tempfile.TemporaryFile() as file:
             file.write(data.encode())
