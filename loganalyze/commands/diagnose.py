@@ -82,7 +82,8 @@ def _follow(
 
     told = Told(
         write=lambda report: _write(report, output, lang, force),
-        folder=None if output == "-" else Path(output), lang=lang, fail_rank=fail_rank(fail_on), command=command, quiet=quiet,
+        folder=None if output == "-" else Path(output), lang=lang,
+        fail_rank=fail_rank(fail_on), command=command, quiet=quiet,
     )  # fmt: skip
     report = Report(version=__version__, diagnoses=follow(paths, judging, told))
     if report.diagnoses:
