@@ -27,6 +27,7 @@ EARLY_MARGIN = 1.2
 LEAP = 0.17  # log of a leap that counts from search.z on: 20 %, less one deviation
 #: (block size, baseline in blocks) of the coarser scales; the tested mean is over four blocks.
 COARSE = ((4, 129), (32, 33))
+SHORT = 65  # blocks of the baseline of a short curve, which still falls; a long one has settled
 BLOCKS = 4
 COARSE_FLOOR = 0.4  # of the floor of single points: means of many are better known
 CLIP = 4.0  # deviations at which single points are clipped before they are averaged
@@ -203,6 +204,7 @@ def coarse_level(y: Floats, fine: Level, size: int, width: int, search: Search) 
     """Scale of BLOCKS blocks of `size` points, single points clipped."""
     reach = CLIP * fine.sigma
     blocks = block_means(np.clip(y, fine.centre - reach, fine.centre + reach), size)
+    width = min(width, max(SHORT, len(blocks) // 16 | 1))
     mean = past_mean(blocks, BLOCKS)
     base = _later(past_median(blocks, width), BLOCKS - 1)
     rest = mean - base

@@ -13,7 +13,9 @@ from scipy import special
 
 from loganalyze.series import MAD_TO_SIGMA, Floats, lag_correlation
 
-LEAST = 500  # points from which on a correlation is believed
+#: Points from which on a correlation is believed: in fewer, what the loss still learns passes for
+#: memory of its noise, and a swelling spike for an echo.
+LEAST = 4000
 LEAST_MEMORY, MOST_MEMORY = 0.05, 0.7
 
 
