@@ -21,6 +21,7 @@ S = TypeVar("S")
 R = TypeVar("R")
 #: Runs `work` over `shards`; yields (index of the shard, its result) in the order of completion.
 Engine = Callable[[Callable[[S], R], Sequence[S]], Iterator[tuple[int, R]]]
+Done = tuple[int, Any]
 TRIES = 3
 #: Shards handed out ahead of the workers; more would only lie in a queue.
 _AHEAD = 2
@@ -90,46 +91,48 @@ class _Queue:
         """Whether every shard was done."""
         return not self._todo and not self._running
 
-    def on(self, executor: Executor, ahead: int) -> Iterator[tuple[int, Any]]:
-        """Results until all is done; BrokenProcessPool where the executor cannot go on."""
-        while not self.empty:
+    def on(self, executor: Executor, ahead: int, most: int | None = None) -> Iterator[Done]:
+        """Results until all is done (or `most` are); raises what breaks the executor itself."""
+        given = 0
+        while not self.empty and (most is None or given < most):
             while self._todo and len(self._running) < ahead:
-                index = self._todo.popleft()
-                self._tries[index] += 1
-                try:
-                    future = executor.submit(self._work, self._shards[index])
-                except BrokenProcessPool as error:
-                    self.again(index, error)
-                    raise
-                self._running[future] = index
+                future = executor.submit(self._work, self._shards[self._todo[0]])
+                self._running[future] = self._todo.popleft()
             done, _ = wait(self._running, return_when=FIRST_COMPLETED)
-            yield from self._collected(done)
+            for one in self._collected(done):
+                given += 1
+                yield one
 
-    def _collected(self, done: set[Future[Any]]) -> Iterator[tuple[int, Any]]:
-        broken: BaseException | None = None
+    def _collected(self, done: set[Future[Any]]) -> Iterator[Done]:
         for future in done:
-            index = self._running.pop(future)
             error = future.exception()
+            if isinstance(error, BrokenProcessPool):
+                raise error  # all that ran is taken back by whoever knows what to do
+            index = self._running.pop(future)
             if error is None:
                 yield index, future.result()
-                continue
-            self.again(index, error)
-            broken = error if isinstance(error, BrokenProcessPool) else broken
-        if broken is not None:
-            raise broken
+            else:
+                self._again(index, error)
 
-    def take_back(self, error: BaseException) -> None:
-        """What ran when the executor broke is tried again."""
-        for future, index in list(self._running.items()):
-            del self._running[future]
-            self.again(index, error)
+    def take_back(self, error: BaseException) -> int:
+        """What ran when a pool broke is put back; returns how many that were.
 
-    def again(self, index: int, error: BaseException) -> None:
+        A shard is to blame only if it ran alone.
+        """
+        running = sorted(self._running.values(), reverse=True)
+        self._running.clear()
+        if len(running) == 1:
+            self._again(running[0], error)
+        else:
+            self._todo.extendleft(running)
+        return len(running)
+
+    def _again(self, index: int, error: BaseException) -> None:
         """Put a shard back. Raises ShardFailed after the last try."""
+        self._tries[index] += 1
         if self._tries[index] >= TRIES:
-            message = (
-                f"{self._shards[index]}: failed {TRIES} times ({type(error).__name__}: {error})"
-            )
+            told = f"{type(error).__name__}: {error}"
+            message = f"{self._shards[index]}: failed {TRIES} times ({told})"
             raise ShardFailed(message, hint="the rest is untouched; look at that input alone")
         self._todo.appendleft(index)
 
@@ -137,13 +140,18 @@ class _Queue:
 def _on_pools(
     pool: Callable[[], Executor], jobs: int, work: Callable[[S], R], shards: Sequence[S]
 ) -> Iterator[tuple[int, R]]:
+    """On pools that may break: a new one takes over, and runs the suspects one by one first."""
     queue = _Queue(work, shards)
+    suspects = 0
     while not queue.empty:
         with pool() as executor:
             try:
+                if suspects:
+                    yield from queue.on(executor, 1, suspects)
+                    suspects = 0
                 yield from queue.on(executor, _AHEAD * jobs)
-            except BrokenProcessPool as error:  # a worker was killed: a new pool takes over
-                queue.take_back(error)
+            except BrokenProcessPool as error:
+                suspects = queue.take_back(error)
 
 
 def ray_tasks(jobs: int | None = None) -> Engine[Any, Any]:

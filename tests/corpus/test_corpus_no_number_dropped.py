@@ -256,7 +256,8 @@ def _history_numbers(record: bytes) -> Iterator[float]:
             if not isinstance(item, bytes):
                 continue
             parts = list(fields(item))
-            name = b".".join(v for k, v in parts if k in (1, 2)).decode()
+            texts = (v for k, v in parts if k in (1, 2) and isinstance(v, bytes))
+            name = b".".join(texts).decode()
             for raw in (v for k, v in parts if k == 16):
                 yield from numbers_in(json.loads(raw), name)
 

@@ -9,13 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loganalyze_parsers.layout_rows import Rows
-from loganalyze_parsers.templates import (
-    PADDING,
-    LayoutReader,
-    Lesson,
-    Slot,
-    simple_number,
-)
+from loganalyze_parsers.lessons import PADDING, Lesson, TemplateReader, Text
+from loganalyze_parsers.templates import Slot, simple_number
 
 _NUMBER = re.compile(r"(?<=[ab]=)[^ ]*")
 
@@ -30,13 +25,13 @@ def teach(raw: bytes) -> Lesson | None:
     return Lesson(tuple(slots), {"rank": len(found)})
 
 
-def read(lines: list[bytes], reader: LayoutReader) -> dict[int, dict[str, float]]:
+def read(lines: list[bytes], reader: TemplateReader) -> dict[int, dict[str, float]]:
     """Line number to the values that were read of it."""
     text = b"".join(line + b"\n" for line in lines)
     ends = np.flatnonzero(np.frombuffer(text, dtype=np.uint8) == 10)
     starts = np.concatenate(([0], ends[:-1] + 1))
     data = np.frombuffer(text + bytes(PADDING), dtype=np.uint8)
-    found = reader.read(data, starts, ends)
+    found = reader.read(Text(text, data, starts, ends), np.arange(len(lines)))
     if not found:
         return {}
     rows = Rows(found)
@@ -68,7 +63,7 @@ lines = st.lists(st.tuples(numbers, numbers, st.sampled_from(["", "x ", "|"])), 
 def test_reads_what_float_reads(parts: list[tuple[str, str, str]]) -> None:
     """Whatever is read is float()'s number to the last bit; whatever is simple is read."""
     made = [f"{p}a={a} iteration b={b} ".encode() for a, b, p in parts]
-    got = read(made, LayoutReader(lambda line: b"iteration" in line, teach))
+    got = read(made, TemplateReader(lambda line: b"iteration" in line, teach))
     for number, line in enumerate(made):
         if number in got:
             assert got[number] == expected(line)
@@ -80,7 +75,7 @@ def test_reads_what_float_reads(parts: list[tuple[str, str, str]]) -> None:
 @pytest.mark.parametrize("odd", [b"12x4.5678", b"1234_.678", b"/2345.678", b"1234:.567"])
 def test_a_byte_that_is_no_digit_is_not_read(odd: bytes) -> None:
     """Neighbours of the digits in the code table are no digits."""
-    reader = LayoutReader(lambda line: True, teach)
+    reader = TemplateReader(lambda line: True, teach)
     assert read([b"a=12345.678 iteration"] * 3, reader).keys() == {0, 1, 2}
     assert read([b"a=" + odd.ljust(9, b"0") + b" iteration"], reader) == {}
 
@@ -88,6 +83,6 @@ def test_a_byte_that_is_no_digit_is_not_read(odd: bytes) -> None:
 def test_many_rows_and_layouts() -> None:
     """More rows than are read at once, of several layouts of one length: all, in order."""
     made = [f"a={k % 1000:04d} {'xyz'[k % 3]} b={k:08d}".encode() for k in range(7000)]
-    got = read(made, LayoutReader(lambda line: True, teach))
+    got = read(made, TemplateReader(lambda line: True, teach))
     assert list(got) == list(range(7000))
     assert all(values == {"a": k % 1000, "b": k} for k, values in got.items())
