@@ -158,7 +158,7 @@ def test_from_the_log_to_the_sample(chain: tuple[Path, Path]) -> None:
     assert dict(zip(written["name"], written["value"], strict=True)) == known
 
 
-def test_the_printed_command_works_when_pasted(chain: tuple[Path, Path]) -> None:
+def test_the_options_named_for_a_log_with_a_box_work(chain: tuple[Path, Path]) -> None:
     """The box beside the log gives the command's options; run twice, the report has one section."""
     report, folder = chain
     page_file = report.with_suffix(".html")
