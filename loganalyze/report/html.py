@@ -22,7 +22,16 @@ from loganalyze.report.model import views
 from loganalyze.report.story import Files
 from loganalyze.report.wording import Both, Param, both, plain
 
-TEMPLATES = ("page.html", "parts.html", "run.html", "incident.html", "tables.html", "index.html")
+TEMPLATES = (
+    "page.html",
+    "head.html",
+    "switches.html",
+    "parts.html",
+    "run.html",
+    "incident.html",
+    "tables.html",
+    "index.html",
+)
 STYLES = ("base.css", "layout.css", "parts.css", "charts.css", "print.css")
 SCRIPTS = (
     "unpack.js",
@@ -34,6 +43,8 @@ SCRIPTS = (
     "tools.js",
     "main.js",
 )
+#: The script of the page's head.
+CHOICES = "js/choices.js"
 #: Prefix of the wording that scripts need at hand.
 _FOR_SCRIPTS = "js_"
 
@@ -55,7 +66,8 @@ def render_html(report: Report, lang: str, *, files: Files | None = None) -> str
         "short": _short_names([run.id for run in runs]),
         "line": story.report_line(report, runs),
         "title": _title(report, [run.id for run in runs], lang),
-        "policy": _policy(script),
+        "policy": policy(script, plotly_hash()),
+        "choices": Markup(asset(CHOICES)),
         "style": Markup("\n".join(asset(f"css/{name}") for name in STYLES)),
         "script": Markup(script),
         "words": safe_json(_script_words()),
@@ -78,10 +90,11 @@ def _short_names(ids: list[str]) -> list[str]:
     return [f"…{item[shared:]}" if 10 < shared < len(item) else item for item in ids]
 
 
-def _policy(script: str) -> str:
-    """Nothing may be fetched; only these two scripts may run; styles are the page's own."""
+def policy(script: str, *hashes: str) -> str:
+    """Nothing may be fetched; only the page's own scripts may run; styles are the page's own."""
+    allowed = " ".join((script_hash(asset(CHOICES)), script_hash(script), *hashes))
     return (
-        f"default-src 'none'; script-src {script_hash(script)} {plotly_hash()}; "
+        f"default-src 'none'; script-src {allowed}; "
         "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
 

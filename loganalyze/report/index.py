@@ -9,8 +9,7 @@ from markupsafe import Markup
 
 from loganalyze.model import Report
 from loganalyze.report import amounts, story
-from loganalyze.report.charts import script_hash
-from loganalyze.report.html import asset, environment
+from loganalyze.report.html import CHOICES, asset, environment, policy
 from loganalyze.report.many import Group, groups, occurrences
 from loganalyze.report.model import RunView, views
 from loganalyze.report.wording import Both
@@ -38,12 +37,9 @@ def render_index(report: Report, lang: str, pages: Mapping[str, str]) -> str:
     shared = groups(occurrences(runs))
     rows = sorted((_row(run, pages[run.id], shared) for run in runs), key=_order)
     script = asset("js/index.js")
-    policy = (
-        f"default-src 'none'; script-src {script_hash(script)}; style-src 'unsafe-inline'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
     return environment().get_template("index.html").render(
-        report=report, lang=lang, rows=rows, groups=shared, policy=policy, pages=pages,
+        report=report, lang=lang, rows=rows, groups=shared, policy=policy(script), pages=pages,
+        title=f"loganalyze: {len(rows)}", choices=Markup(asset(CHOICES)),
         line=story.report_line(report, runs), counts=_counts(rows), span_text=amounts.span,
         style=Markup("\n".join(asset(f"css/{name}") for name in _STYLES)), script=Markup(script),
     )  # fmt: skip

@@ -1,5 +1,4 @@
 // Sorts the table of runs by a column: numbers as numbers, a second click the other way round.
-document.documentElement.classList.add("js");
 const body = document.querySelector("table.sortable tbody");
 const heads = [...document.querySelectorAll("table.sortable th")];
 const key = (row, column) => {

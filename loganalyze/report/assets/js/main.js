@@ -1,11 +1,9 @@
 // Start: choices recalled, charts watched, links followed.
-root.classList.add("js");
 
 function onChange(event) {
   const { name, value, type } = event.target;
   if (type !== "radio") return;
   if (name === "lang" || name === "theme") {
-    remember(name, value);
     translateAttributes();
     runs.forEach(redraw);
     return;
@@ -57,7 +55,6 @@ addEventListener("hashchange", follow);
 addEventListener("beforeprint", () => { for (const node of document.querySelectorAll("details")) node.open = true; });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => runs.forEach(redraw));
 
-for (const name of ["lang", "theme"]) { const value = recalled(name); if (value && /^\w+$/.test(value)) choose(name, value); }
 translateAttributes();
 if (typeof DecompressionStream === "function") runs.forEach(chartsOf);
 else toast(say("no_charts"));

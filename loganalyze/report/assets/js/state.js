@@ -1,8 +1,7 @@
 // What the reader has chosen: language and theme for the page; axis, scale, mean, range for a run.
 const words = jsonOf("words");
 const root = document.documentElement;
-const checked = (name) => document.querySelector(`input[name="${name}"]:checked`)?.value;
-const language = () => checked("lang") ?? "en";
+const language = () => root.dataset.lang;
 const pick = (pair) => pair[language() === "zh" ? 1 : 0];
 
 function say(key, values = {}) {
@@ -11,7 +10,7 @@ function say(key, values = {}) {
 
 function choose(name, value) {
   const input = document.querySelector(`input[name="${name}"][value="${value}"]`);
-  if (!input || input.checked) return;
+  if (!input || root.dataset[name] === value) return;
   input.checked = true;
   input.dispatchEvent(new Event("change", { bubbles: true }));
 }
@@ -19,17 +18,10 @@ function choose(name, value) {
 const dark = () => getComputedStyle(root).colorScheme === "dark";
 const colour = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
 
-// Storage may be forbidden for files; then a choice lasts as long as the page.
-function remember(key, value) {
-  try { localStorage.setItem(`loganalyze.${key}`, value); } catch { /* no storage */ }
-}
-function recalled(key) {
-  try { return localStorage.getItem(`loganalyze.${key}`); } catch { return null; }
-}
-
 // Attributes in both languages: data-title-en, data-title-zh, ...
 function translateAttributes() {
   const lang = language();
+  if (root.lang.startsWith(lang)) return;
   root.lang = lang === "zh" ? "zh-CN" : "en";
   for (const name of ["title", "aria-label", "placeholder"]) {
     for (const node of document.querySelectorAll(`[data-${name}-${lang}]`)) {

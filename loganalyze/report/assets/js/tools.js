@@ -102,7 +102,7 @@ function move(direction) {
 }
 
 function cycle(name, values) {
-  choose(name, values[(values.indexOf(checked(name)) + 1) % values.length]);
+  choose(name, values[(values.indexOf(root.dataset[name]) + 1) % values.length]);
 }
 
 const here = () => document.activeElement.closest?.(".incident") ?? document.querySelector(".incident[open]") ?? document.querySelector(".incident");
