@@ -37,3 +37,26 @@ def test_heads_sort_the_table(tmp_path: Path) -> None:
         ]
     finally:
         browser.driver.quit()
+
+
+def test_switches_change_language_and_theme(tmp_path: Path) -> None:
+    """The index follows its switches, and remembers them the next time it is opened."""
+    write_files(fixture.build(tmp_path), tmp_path / "out")
+    index = tmp_path / "out" / "index.html"
+    english = (
+        "return [...document.querySelectorAll('i[lang=en]')].filter(n => n.offsetParent).length"
+    )
+    scheme = "return getComputedStyle(document.documentElement).colorScheme"
+    browser = Browser(tmp_path / "profile")
+    try:
+        browser.open(index)
+        assert browser.run(english) > 0
+        for switch in ("lang-zh", "theme-dark"):
+            browser.run(f"document.getElementById('{switch}').click()")
+        assert (browser.run(english), browser.run(scheme)) == (0, "dark")
+        browser.open(index)
+        assert (browser.run(english), browser.run(scheme)) == (0, "dark")
+        assert browser.run("return document.getElementById('lang-zh').checked") is True
+        assert browser.log("browser") == []
+    finally:
+        browser.driver.quit()

@@ -10,7 +10,7 @@ function say(key, values = {}) {
 
 function choose(name, value) {
   const input = document.querySelector(`input[name="${name}"][value="${value}"]`);
-  if (!input || root.dataset[name] === value) return;
+  if (!input || (root.dataset[name] ?? (input.checked && value)) === value) return;
   input.checked = true;
   input.dispatchEvent(new Event("change", { bubbles: true }));
 }
