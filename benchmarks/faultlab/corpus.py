@@ -12,6 +12,7 @@ from pathlib import Path
 
 from benchmarks.faultlab.catalogue import BY_NAME, FAULTS
 from benchmarks.faultlab.driver import run
+from benchmarks.faultlab.fault import TWIN
 
 FIRST_SEED = 5000  # seeds below are for tuning, those from here on for scoring
 HEALTHY_EACH = 4  # times as often as a fault: false alarms need many healthy runs to show
@@ -20,13 +21,19 @@ Task = tuple[str, int, str]
 
 
 def tasks(first_seed: int) -> Iterator[Task]:
-    """Fault, seed and trainer without end: all kinds in turn, each with its next trainer."""
+    """Fault, seed and trainer without end: all kinds in turn, each with its next trainer.
+
+    A fault's healthy twin follows it, with the same seed and trainer.
+    """
     for turn in count():
         for number, fault in enumerate(FAULTS):
             for extra in range(HEALTHY_EACH if fault.name == "healthy" else 1):
                 place = turn + number + extra
                 trainer = fault.trainers[place % len(fault.trainers)]
-                yield fault.name, first_seed + turn * HEALTHY_EACH + extra, trainer
+                seed = first_seed + turn * HEALTHY_EACH + extra
+                yield fault.name, seed, trainer
+                if not fault.healthy:
+                    yield f"{TWIN}{fault.name}", seed, trainer
 
 
 def _one(task: Task, out: Path) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks.faultlab.injection import Injection
 from benchmarks.faultlab.recipe import TRAINERS, Recipe
 
 Make = Callable[[int], Injection]
+#: How the name of a healthy twin begins.
+TWIN = "twin_of_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,3 +52,18 @@ class Fault:
     def saved(self, recipe: Recipe) -> int:
         """Step of the checkpoint that the second process starts from; 0 without a second one."""
         return int(recipe.total * self.restart) // recipe.save * recipe.save
+
+
+def twin(fault: Fault) -> Fault:
+    """The same run without the fault: its settings, restarts and trainers, nothing injected.
+
+    A fault that injects nothing is one of settings, and a text so small that it repeats belongs to
+    the fault as well: their twins have the usual settings. A process that has to die, for a resume,
+    is ended by its time limit, as planned.
+    """
+    of_settings = fault.make is Injection or fault.from_start
+    return replace(
+        fault, name=f"{TWIN}{fault.name}", family="healthy", healthy=True, make=Injection,
+        causes=(), kinds=(), metrics=("loss",), restart_kind="time_limit", from_start=False,
+        recorded=False, recipe={} if of_settings else fault.recipe,
+    )  # fmt: skip

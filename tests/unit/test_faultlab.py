@@ -17,7 +17,8 @@ from benchmarks import diagnosis  # noqa: E402
 from benchmarks.faultlab.catalogue import BY_NAME, FAULTS  # noqa: E402
 from benchmarks.faultlab.corpus import tasks  # noqa: E402
 from benchmarks.faultlab.driver import run  # noqa: E402
-from benchmarks.faultlab.fault import Fault  # noqa: E402
+from benchmarks.faultlab.fault import TWIN, Fault  # noqa: E402
+from benchmarks.faultlab.injection import Injection  # noqa: E402
 from loganalyze.config import kinds  # noqa: E402
 from loganalyze.knowledge import catalogue  # noqa: E402
 from loganalyze.pipeline import Judging, report_on  # noqa: E402
@@ -132,20 +133,31 @@ def test_twin_is_equal_until_the_onset(tmp_path: Path) -> None:
 
 def test_catalogue_speaks_of_known_causes_and_kinds() -> None:
     """Every cause and kind of a label exists in the program's own tables; names are unique."""
-    assert len(BY_NAME) == len(FAULTS)
-    for fault in FAULTS:
+    assert len(BY_NAME) == len(FAULTS) + sum(not fault.healthy for fault in FAULTS)
+    for fault in BY_NAME.values():
         assert set(fault.causes) <= set(catalogue()), fault.name
         assert set(fault.kinds) <= set(kinds()), fault.name
         assert bool(fault.causes) != fault.healthy
 
 
 def test_every_kind_has_its_turn() -> None:
-    """The first three hundred tasks hold every fault several times and no task twice."""
+    """Three hundred tasks hold every kind, no task twice, and each fault beside its healthy twin."""
     from itertools import islice
 
     listed = list(islice(tasks(5000), 300))
     assert len(set(listed)) == 300
     assert {name for name, _, _ in listed} == set(BY_NAME)
+    sick = {task for task in listed[:-1] if not BY_NAME[task[0]].healthy}
+    assert len(sick) > 100
+    assert all((f"{TWIN}{name}", seed, trainer) in listed for name, seed, trainer in sick)
+
+
+def test_a_twin_has_nothing_injected_and_the_usual_settings_where_those_were_the_fault() -> None:
+    """A slow rank's twin keeps its four ranks; that of a rate too high has the usual rate."""
+    slow, high = BY_NAME[f"{TWIN}slow_rank"], BY_NAME[f"{TWIN}lr_too_high"]
+    assert (slow.make, high.make) == (Injection, Injection)
+    assert slow.recipe == BY_NAME["slow_rank"].recipe
+    assert (high.recipe, high.causes, high.healthy) == ({}, (), True)
 
 
 def test_only_findings_that_reach_the_fault_detect_it() -> None:
