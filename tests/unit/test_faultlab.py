@@ -141,7 +141,7 @@ def test_catalogue_speaks_of_known_causes_and_kinds() -> None:
 
 
 def test_every_kind_has_its_turn() -> None:
-    """Three hundred tasks hold every kind, no task twice, and each fault beside its healthy twin."""
+    """Three hundred tasks hold every kind, none twice, each fault beside its healthy twin."""
     from itertools import islice
 
     listed = list(islice(tasks(5000), 300))
