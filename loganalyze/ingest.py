@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-import struct
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-import polars as pl
-from loganalyze_parsers import head_of, parser_for
-from loganalyze_parsers.api import Parser
-from loganalyze_parsers.blocks import BLOCK_BYTES
 from loganalyze_parsers.tracker_join import join_columns
 
 from loganalyze.assemble import assemble
 from loganalyze.continued import chained
 from loganalyze.grouping import Group, plan
-from loganalyze.inputs import part_of, rank_of
-from loganalyze.masking import mask, masked_problem, masked_source
-from loganalyze.model import Account, Batch, Problem, RunLog, Source
+from loganalyze.masking import mask, masked_problem
+from loganalyze.model import Problem, RunLog, Source
 from loganalyze.parts import Parts, Pending, attached, renamed
+from loganalyze.reading import Parse, Progress, ReadFile, read_file
 from loganalyze.same_run import joined
-from loganalyze.spill import Spiller
+from loganalyze.shards import ReadAhead, Workers, chains_of, cut
 from loganalyze.store import read_run
-
-#: What reading damaged content can raise in spite of every check; it ends that input alone.
-_DAMAGE = (
-    ValueError, ArithmeticError, LookupError, RecursionError, struct.error,
-    pl.exceptions.PolarsError,
-)  # fmt: skip
-Progress = Callable[[int, str], None]
-Parse = Callable[[Path, int], Iterator[Batch]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +39,17 @@ def ingest(
     progress: Progress | None = None,
     named: Sequence[str] = (),
     mapped: Mapping[str, str] | None = None,
+    workers: Workers | None = None,
 ) -> Ingested:
     """Every run behind the arguments: raw logs are read, run directories are opened.
 
     named: NAME=GLOB, files that the user holds for one run. mapped: column of an input to the
-    canonical metric that it is. Raises UsageError for a missing path and UnreadableInput for a
-    folder without files.
+    canonical metric that it is. workers: who reads inputs that are worth it; the result is the
+    same. Raises UsageError for a missing path, UnreadableInput for a folder without files, and
+    ShardFailed where workers failed again and again.
     """
     todo = plan(arguments, named)
-    read = [_read_group(one, progress or _silent, mapped or {}) for one in todo.groups]
+    read = _read_groups(todo.groups, progress or _silent, mapped or {}, workers)
     runs = [read_run(path) for path in todo.stored]
     for pending in attached(chained(joined(read))):
         runs.extend(_assembled(pending))
@@ -116,19 +102,33 @@ def _silent(done: int, name: str) -> None:
     pass
 
 
-def _read_group(one: Group, progress: Progress, mapped: Mapping[str, str]) -> Pending:
+def _read_groups(
+    groups: Sequence[Group], progress: Progress, mapped: Mapping[str, str], workers: Workers | None
+) -> list[Pending]:
+    """All groups, their files read ahead where there is work for more than one worker."""
+    chains = [chain for one in groups for chain in chains_of(one)] if workers else []
+    if workers is None or not workers.worth(chains):
+        return [_read_group(one, read_file, progress, mapped) for one in groups]
+    with workers.place() as folder:
+        ahead = ReadAhead(cut(chains, folder), workers.engine, progress)
+        return [_read_group(one, ahead, _silent, mapped) for one in groups]
+
+
+def _read_group(
+    one: Group, read_file: ReadFile, progress: Progress, mapped: Mapping[str, str]
+) -> Pending:
     pending = Pending(group=one)
     onward: dict[str, Parse] = {}
     for path in one.paths:
         parts = pending.by_run if not one.columns else {}
-        _keep(pending, _read_file(path, len(pending.sources), parts, progress, onward))
+        _keep(pending, read_file(path, len(pending.sources), parts, progress, onward))
         if one.columns:
             _collect(pending, parts)
     if one.columns:
         _join(pending)
     for path in one.texts:
         parts = {}
-        _keep(pending, _read_file(path, len(pending.sources), parts, progress, {}))
+        _keep(pending, read_file(path, len(pending.sources), parts, progress, {}))
         _add_text(pending, parts)
     for found in pending.by_run.values():
         found.frames = [renamed(frame, mapped) for frame in found.frames]
@@ -184,102 +184,6 @@ def _assemble(pending: Pending, label: str, parts: Parts, whole: Parts) -> RunLo
         framework=frameworks.most_common(1)[0][0] if frameworks else "",
         grouping=pending.group.reason,
     )
-
-
-def _read_file(
-    path: Path, index: int, by_run: dict[str, Parts], progress: Progress, onward: dict[str, Parse]
-) -> Source:
-    """Read one input into the parts of its runs; a Source without parser if nobody can.
-
-    onward: of a rotated log the reader that read the parts before, by the log's name.
-    """
-    try:
-        head = head_of(path)
-        parser = parser_for(head)
-        with ThreadPoolExecutor(1) as pool:  # hashing leaves the interpreter free to parse
-            digest = pool.submit(_sha256, path)
-            account = Account()
-            if parser is not None:
-                parse = _onward(parser, path, onward)
-                account = _parse(path, index, parse, by_run, progress)
-            sha256 = digest.result()
-    except OSError as error:
-        by_run.setdefault("", Parts()).problems.append(_unreadable(path, error))
-        return _source(path, "", 0, None, Account())
-    return _source(path, sha256, head.size, parser, account)
-
-
-def _unreadable(path: Path, error: OSError) -> Problem:
-    return Problem(rule="unreadable", message=f"{path}: {error.strerror or error}")
-
-
-def _onward(parser: Parser, path: Path, begun: dict[str, Parse]) -> Parse:
-    """How to read a file: by a reader of its own, or the one that read the log's earlier parts."""
-    if parser.onward is None:
-        return parser.parse
-    return begun.setdefault(part_of(path), parser.onward())
-
-
-def _parse(
-    path: Path, index: int, parse: Parse, by_run: dict[str, Parts], progress: Progress
-) -> Account:
-    rank = rank_of(path)
-    accounts: list[Account] = []
-    first = len(by_run[""].frames) if "" in by_run else 0
-    spiller: Spiller | None = None
-    try:
-        for batch in parse(path, index):
-            by_run.setdefault(batch.run, Parts()).add(batch, rank)
-            if "" in by_run:
-                spiller = spiller or Spiller(by_run[""].frames, first)
-                spiller.look()
-            accounts.append(batch.account)
-            progress(BLOCK_BYTES, path.name)
-    except OSError as error:  # what came before stays, with the input that it cites
-        by_run.setdefault("", Parts()).problems.append(_unreadable(path, error))
-    except _DAMAGE as error:
-        message = f"{path}: damaged content stopped the reader ({error}); what came before is used"
-        by_run.setdefault("", Parts()).problems.append(
-            Problem(rule="reader_stopped", message=message)
-        )
-    return total_of(accounts)
-
-
-def total_of(accounts: Iterable[Account]) -> Account:
-    """One account of all lines that the accounts count."""
-    ignored: Counter[str] = Counter()
-    lines = read = unknown = 0
-    samples: list[str] = []
-    for account in accounts:
-        lines, read = lines + account.lines, read + account.read
-        unknown += account.unknown
-        ignored.update(account.ignored)
-        samples.extend(account.unknown_samples[: 20 - len(samples)])
-    return Account(
-        lines=lines,
-        read=read,
-        ignored=dict(sorted(ignored.items())),
-        unknown=unknown,
-        unknown_samples=tuple(samples),
-    )
-
-
-def _source(path: Path, sha256: str, size: int, parser: Parser | None, account: Account) -> Source:
-    return masked_source(
-        Source(
-            path=path.as_posix(),
-            sha256=sha256,
-            bytes=size,
-            parser=parser.name if parser else "",
-            encoding="utf-8",
-            account=account,
-        )
-    )
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def safe_name(name: str) -> str:

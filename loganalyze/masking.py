@@ -49,6 +49,11 @@ def unmasked() -> Iterator[None]:
         _off.reset(token)
 
 
+def is_on() -> bool:
+    """Whether secrets are masked here."""
+    return not _off.get()
+
+
 def mask(text: str) -> str:
     """The text with every secret replaced.
 

@@ -14,7 +14,7 @@ from loganalyze.config import Thresholds, kinds, load_thresholds
 from loganalyze.detectors import DETECTORS, detect
 from loganalyze.detectors.against import learnt
 from loganalyze.diagnose import diagnose
-from loganalyze.ingest import Progress, ingest, limits_reached
+from loganalyze.ingest import ingest, limits_reached
 from loganalyze.model import (
     DetectorRun,
     Diagnosis,
@@ -25,6 +25,8 @@ from loganalyze.model import (
     severity_rank,
 )
 from loganalyze.profile import choose_profile
+from loganalyze.reading import Progress
+from loganalyze.shards import Workers
 
 __all__ = ["Judging", "has_metrics", "judge", "limits_reached", "report_on", "worst_rank"]
 
@@ -44,13 +46,22 @@ class Judging:
 
 
 def report_on(
-    paths: Sequence[str], judging: Judging, *, progress: Progress | None = None
+    paths: Sequence[str],
+    judging: Judging,
+    *,
+    progress: Progress | None = None,
+    workers: Workers | None = None,
 ) -> Report:
-    """Everything about the runs behind the paths. Raises LoganalyzeError."""
+    """Everything about the runs behind the paths. Raises LoganalyzeError.
+
+    workers: who reads the inputs where they are large, see shards.workers_for.
+    """
     # fail before the reading
     usual = load_thresholds("pretrain", judging.thresholds, judging.settings)
     baseline = load_baseline(judging.baseline, usual)
-    made = ingest(paths, progress=progress, named=judging.named, mapped=judging.mapped)
+    made = ingest(
+        paths, progress=progress, named=judging.named, mapped=judging.mapped, workers=workers
+    )
     return Report(
         version=__version__,
         diagnoses=tuple(judge(run, judging, baseline) for run in made.runs),

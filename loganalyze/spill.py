@@ -10,6 +10,8 @@ import mmap
 import tempfile
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
 
 import polars as pl
 import pyarrow as pa
@@ -43,12 +45,27 @@ class Spiller:
 
 def mapped(frame: pl.DataFrame) -> pl.DataFrame:
     """The same frame in a file without a name, mapped; gone when nothing refers to it."""
-    table = frame.to_arrow()
     with tempfile.TemporaryFile(prefix="loganalyze-") as file:
-        with pa.ipc.new_file(file, table.schema) as writer:
-            writer.write_table(table)
-        file.flush()
-        pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        set_down(frame, file)
+        return _map(file)
+
+
+def set_down(frame: pl.DataFrame, file: IO[bytes]) -> None:
+    """Write a frame as mapped_file() reads it. Raises OSError."""
+    table = frame.to_arrow()
+    with pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    file.flush()
+
+
+def mapped_file(path: Path) -> pl.DataFrame:
+    """The frame of a file that set_down() wrote; the file may be removed. Raises OSError."""
+    with path.open("rb") as file:
+        return _map(file)
+
+
+def _map(file: IO[bytes]) -> pl.DataFrame:
+    pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     _MAPS.add(pages)
     again = pl.from_arrow(pa.ipc.open_file(pa.py_buffer(pages)).read_all(), rechunk=False)
     assert isinstance(again, pl.DataFrame)

@@ -42,7 +42,7 @@ def read_parts(folder: Path, names: Sequence[str]) -> pl.DataFrame:
 
 def _write(readings: pl.DataFrame, first: int, folder: Path) -> str:
     """One part, under a name of its own until it is whole."""
-    table = readings.slice(first, PART_ROWS).to_arrow()
+    table = readings.slice(first, PART_ROWS).rechunk().to_arrow()  # chunks would show in pages
     fresh = folder / f".{first}"
     _write_table(table, fresh)
     release()

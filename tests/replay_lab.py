@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from loganalyze.replay import stats
 from loganalyze.replay.recipe import Precision, Step
 from loganalyze.replay.recorder import Recorder
 from loganalyze.replay.runner import total_norm
@@ -172,3 +173,11 @@ def one_step(made: Step, batch: Tensor, precision: str = "fp32") -> tuple[Tensor
             else nn.utils.clip_grad_norm_(parameters, made.clip))  # fmt: skip
     made.optimizer.step()
     return loss.detach(), norm
+
+
+def rows_of(*tensors: Tensor, sample: int = stats.SAMPLE) -> list[dict[str, float]]:
+    """The statistics of tensors that were reduced together."""
+    made = stats.Rows(sample)
+    for tensor in tensors:
+        made.add(tensor)
+    return [stats.settled(values) for values in made.table().tolist()]

@@ -14,6 +14,7 @@ from loganalyze.errors import Incomplete
 if TYPE_CHECKING:
     from loganalyze.model import Report
     from loganalyze.pipeline import Judging
+    from loganalyze.shards import Workers
 
 
 @click.command("diagnose")
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 @options.output
 @options.run_
 @options.map_
+@options.jobs
+@options.engine
 @options.format_
 @options.fail_on
 @options.select
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
 @options.no_progress
 def command(
     paths: tuple[str, ...], output: str, named: tuple[str, ...], columns: tuple[str, ...],
-    format_: str, fail_on: str, select: tuple[str, ...],
+    jobs: int | None, engine: str | None, format_: str, fail_on: str, select: tuple[str, ...],
     ignore: tuple[str, ...], thresholds: Path | None, settings: tuple[str, ...], profile: str,
     baseline: tuple[str, ...], lang: str | None, force: bool, no_mask: bool, follow: bool,
     exec_: str | None, quiet: bool, no_progress: bool,
@@ -63,7 +66,8 @@ def command(
     with options.masking(no_mask):
         if follow:
             return _follow(paths, judging, output, language, force, fail_on, exec_, quiet)
-        report = _report(paths, judging, not (quiet or no_progress))
+        workers = _workers(engine, jobs, output)
+        report = _report(paths, judging, not (quiet or no_progress), workers)
         written = _write(report, output, language, force)
         _print(report, format_, language, written)
     if not quiet:
@@ -91,12 +95,20 @@ def _follow(
     return _exit_code(report, fail_on)
 
 
-def _report(paths: tuple[str, ...], judging: Judging, shown: bool) -> Report:
+def _workers(engine: str | None, jobs: int | None, output: str) -> Workers:
+    """Machines of a Ray cluster share the folder of the reports, or else the current one."""
+    from loganalyze.shards import workers_for
+
+    shared = Path("." if output == "-" else output) if engine == "ray" else None
+    return workers_for(engine, jobs, shared)
+
+
+def _report(paths: tuple[str, ...], judging: Judging, shown: bool, workers: Workers) -> Report:
     from loganalyze.ingest import total_bytes
     from loganalyze.pipeline import report_on
 
     with byte_progress(total_bytes(paths) if shown else 0, shown) as progress:
-        return report_on(paths, judging, progress=progress)
+        return report_on(paths, judging, progress=progress, workers=workers)
 
 
 def _write(report: Report, output: str, lang: str, force: bool) -> tuple[Path, ...]:

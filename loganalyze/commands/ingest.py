@@ -20,25 +20,30 @@ if TYPE_CHECKING:
 @options.store
 @options.run_
 @options.map_
+@options.jobs
+@options.engine
 @options.no_mask
 @options.quiet
 @options.no_progress
 def command(
     paths: tuple[str, ...], store: Path, named: tuple[str, ...], columns: tuple[str, ...],
-    no_mask: bool, quiet: bool, no_progress: bool,
+    jobs: int | None, engine: str | None, no_mask: bool, quiet: bool, no_progress: bool,
 ) -> int:  # fmt: skip
     """Normalise logs into Parquet: one row per log line that carried numbers.
 
     \b
     loganalyze ingest slurm-77.out slurm-77.err
+    loganalyze ingest /shared/logs/job-78 --engine ray
     """
     from loganalyze.ingest import ingest, limits_reached, passed_by, total_bytes
+    from loganalyze.shards import workers_for
     from loganalyze.store import write_run
 
     shown = not (quiet or no_progress)
     with options.masking(no_mask), byte_progress(total_bytes(paths), shown) as progress:
         mapped = options.column_map(columns)
-        made = ingest(paths, progress=progress, named=named, mapped=mapped)
+        workers = workers_for(engine, jobs, store)
+        made = ingest(paths, progress=progress, named=named, mapped=mapped, workers=workers)
     for run in made.runs:
         place = write_run(run, store)
         if not quiet:

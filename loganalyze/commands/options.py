@@ -78,6 +78,14 @@ exec_ = click.option(
     "--exec", "exec_", metavar="CMD", help="With --follow: run CMD for each new finding, its JSON "
     "on standard input.",
 )  # fmt: skip
+jobs = click.option(
+    "-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Read with N processes at once. "
+    "Without it: one for small inputs, one a core for large ones.",
+)  # fmt: skip
+engine = click.option(
+    "--engine", type=click.Choice(["processes", "ray"]), default=None, help="Who reads: processes "
+    "of this machine, or the tasks of a Ray cluster (RAY_ADDRESS, else a local one).",
+)  # fmt: skip
 run_ = click.option(
     "--run", "named", multiple=True, metavar="NAME=GLOB", help="Hold the inputs that match for one "
     "run of that name.",

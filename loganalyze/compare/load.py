@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from loganalyze.errors import UnreadableInput, UsageError
-from loganalyze.ingest import Progress, ingest
+from loganalyze.ingest import ingest
 from loganalyze.model import RunLog
+from loganalyze.reading import Progress
 
 
 def load_runs(paths: Sequence[str], progress: Progress | None = None) -> tuple[RunLog, ...]:

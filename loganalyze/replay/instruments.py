@@ -25,8 +25,9 @@ class Probe:
     """Hooks on a model for one step; `result()` makes the single transfer to the host.
 
     Watched: modules that own parameters, members of a ModuleList, and modules without children.
-    Costs one copy of the parameters (for the update), 16 numbers per tensor seen, and a Gram matrix
-    of at most 512 x 512 per embedding. reference: parameters that embeddings drift from, by name.
+    Costs one copy of the parameters (for the update), some 2 million sampled values that wait to be
+    reduced together, 16 numbers per tensor seen, and a Gram matrix of at most 512 x 512 per
+    embedding. reference: parameters that embeddings drift from, by name.
     """
 
     def __init__(self, model: nn.Module, reference: Mapping[str, Tensor] | None = None) -> None:
@@ -94,7 +95,8 @@ class Probe:
 
     def _see(self, what: str, name: str, tensor: Tensor) -> None:
         if tensor.is_floating_point():
-            self._seen.rows.append(((what, name), stats.row(tensor)))
+            self._seen.keys.append((what, name))
+            self._seen.rows.add(tensor)
 
     def _kept(self, tensor: Tensor) -> Tensor:
         with _unheard(), self._costs.clock.looking():

@@ -24,7 +24,8 @@ class Seen:
     modules: Mapping[str, nn.Module]
     taps: Taps
     costs: Costs
-    rows: list[tuple[_Key, Tensor]] = field(default_factory=list)
+    keys: list[_Key] = field(default_factory=list)  # of the rows, in their order
+    rows: stats.Rows = field(default_factory=stats.Rows)
     order: dict[str, int] = field(default_factory=dict)
     embeddings: dict[str, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict)
 
@@ -34,12 +35,10 @@ def read(seen: Seen, model: nn.Module) -> Measured:
     tables = [tensor for item in seen.embeddings.values() for tensor in item[:2]]
     heads = [item for _, item in seen.taps.attention]
     losses = [tensor for item in seen.taps.token_losses for tensor in (item.losses, item.counted)]
-    rows = [row for _, row in seen.rows]
-    arrived = to_host([*rows, *heads, *tables, *losses])
-    host = iter(arrived)
+    host = iter(to_host([seen.rows.table(), *heads, *tables, *losses]))
     grouped: dict[_Key, list[dict[str, float]]] = {}
-    for key, _ in seen.rows:
-        grouped.setdefault(key, []).append(stats.settled(next(host).tolist()))
+    for key, values in zip(seen.keys, next(host).tolist(), strict=True):
+        grouped.setdefault(key, []).append(stats.settled(values))
     table = {key: stats.summary(stats.merged(found)) for key, found in grouped.items()}
     attention = _attention([(name, next(host)) for name, _ in seen.taps.attention])
     found = tuple(

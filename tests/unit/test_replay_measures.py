@@ -13,6 +13,7 @@ pytest.importorskip("safetensors", reason="replay needs safetensors")
 import numpy as np
 import replay_lab as lab
 import torch
+from replay_lab import rows_of
 from torch import nn
 from torch.nn import functional as F
 
@@ -47,7 +48,7 @@ def test_norms_outlive_their_squares(
     values: list[float], norm: float, dtype: torch.dtype
 ) -> None:
     """A finite tensor has a finite norm that isn't 0, even where float32 can't hold the squares."""
-    made = stats.summary(stats.transfer([stats.row(torch.tensor(values, dtype=dtype))])[0])
+    made = stats.summary(rows_of(torch.tensor(values, dtype=dtype))[0])
     assert made["nonfinite"] == 0
     assert made["l2"] == pytest.approx(norm, rel=0.01)
     assert made["absmax"] == pytest.approx(max(map(abs, values)), rel=0.01)
@@ -58,11 +59,11 @@ def test_large_tensors_outlive_them_too(size: float) -> None:
     """Where only a sample is summed in float64, the norm is its, scaled; neither infinite nor 0."""
     dtype = torch.float64 if size == 1e200 else torch.float32
     tensor = torch.full((5000,), size, dtype=dtype)
-    row = stats.transfer([stats.row(tensor, sample=100)])[0]
+    row = rows_of(tensor, sample=100)[0]
     assert row["nonfinite"] == 0
     assert row["l2"] == pytest.approx(math.sqrt(5000) * size)
     tensor[1] = 100 * size
-    row = stats.transfer([stats.row(tensor, sample=100)])[0]
+    row = rows_of(tensor, sample=100)[0]
     assert row["l2"] >= 100 * size * (1 - 1e-6)
 
 

@@ -11,6 +11,7 @@ pytest.importorskip("torch", reason="replay needs torch")
 pytest.importorskip("safetensors", reason="replay needs safetensors")
 
 import torch
+from replay_lab import rows_of
 
 from loganalyze.replay import stats
 from loganalyze.replay.measured import gradient_norms, group_of, hard_share, role_of
@@ -53,7 +54,7 @@ def test_every_column_equals_plain_python(seed: int, dtype: torch.dtype) -> None
     if dtype is torch.float16:
         tensor[3, 0] = 60000
     expected = slow(tensor.double().flatten().tolist(), tensor)
-    got = stats.summary(stats.transfer([stats.row(tensor)])[0])
+    got = stats.summary(rows_of(tensor)[0])
     assert got == pytest.approx(expected, rel=1e-9)
 
 
@@ -62,8 +63,8 @@ def test_pooled_moments_equal_those_of_the_whole(seed: int) -> None:
     """Rows of micro-batches merge into the row of their union, but for the quantiles."""
     generator = torch.Generator().manual_seed(seed)
     whole = torch.randn(60, generator=generator).exp()
-    rows = stats.transfer([stats.row(part) for part in whole.split([5, 30, 25])])
-    one = stats.summary(stats.transfer([stats.row(whole)])[0])
+    rows = rows_of(*whole.split([5, 30, 25]))
+    one = stats.summary(rows_of(whole)[0])
     pooled = stats.summary(stats.merged(rows))
     for key in one.keys() - {"p50", "p99"}:
         assert pooled[key] == pytest.approx(one[key], rel=1e-9), key
@@ -73,20 +74,43 @@ def test_large_tensors_are_sampled_but_extremes_are_exact() -> None:
     """Norm, largest value and non-finite count are of every value, whatever the sample."""
     tensor = torch.ones(1001)
     tensor[1] = 50
-    row = stats.transfer([stats.row(tensor, sample=10)])[0]
+    row = rows_of(tensor, sample=10)[0]
     assert (row["absmax"], row["nonfinite"]) == (50, 0)
     assert row["l2"] == pytest.approx(math.sqrt(1000 + 2500))
     assert row["n"] < 20
     tensor[3] = math.inf
-    row = stats.transfer([stats.row(tensor, sample=10)])[0]
+    row = rows_of(tensor, sample=10)[0]
     assert (row["nonfinite"], row["absmax"]) == (1, 1)
     assert row["l2"] == pytest.approx(math.sqrt(1001))
 
 
+def test_rows_come_in_their_order_however_they_are_reduced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Tensors of many lengths and formats, reduced in several goes: each row is as if alone."""
+    generator = torch.Generator().manual_seed(0)
+    kinds = (torch.float32, torch.bfloat16, torch.float16)
+    tensors = [torch.randn(7 + 40 * (i % 3), generator=generator).to(kinds[i % 2 + i // 20])
+               for i in range(40)]  # fmt: skip
+    tensors[5][2] = math.nan
+    alone = [rows_of(tensor, sample=20)[0] for tensor in tensors]
+    monkeypatch.setattr(stats, "_WAITING", 150)
+    for one, many in zip(alone, rows_of(*tensors, sample=20), strict=True):
+        assert many == pytest.approx(one, rel=1e-12)
+
+
+def test_a_tensor_that_changes_later_was_seen_as_it_was() -> None:
+    """What waits to be reduced is a copy."""
+    rows, tensor = stats.Rows(), torch.ones(8)
+    rows.add(tensor)
+    tensor.zero_()
+    assert stats.settled(rows.table().tolist()[0])["l2"] == pytest.approx(math.sqrt(8))
+
+
 def test_empty_tensors_and_no_rows() -> None:
     """Nothing to measure is no error."""
-    assert stats.transfer([]) == []
-    assert stats.summary(stats.transfer([stats.row(torch.zeros(0))])[0])["absmax"] == 0
+    assert rows_of() == []
+    assert stats.summary(rows_of(torch.zeros(0))[0])["absmax"] == 0
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from polars.testing import assert_frame_equal
 from textlogs import megatron_line
 
-from loganalyze import ingest, spill
+from loganalyze import ingest, reading, spill
 from loganalyze.store import read_run, write_run
 
 
@@ -57,7 +57,7 @@ def test_run_is_the_same_from_memory_and_from_files(
     (plain,) = ingest.ingest([str(path)]).runs
     first = write_run(plain, tmp_path / "a")
     monkeypatch.setattr(
-        ingest, "Spiller", lambda frames, first: spill.Spiller(frames, first, least_bytes=1)
+        reading, "Spiller", lambda frames, first: spill.Spiller(frames, first, least_bytes=1)
     )
     (other,) = ingest.ingest([str(path)]).runs
     second = write_run(other, tmp_path / "b")

@@ -1,0 +1,127 @@
+"""Reads one input into the parts of the runs that are in it."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import polars as pl
+from loganalyze_parsers import head_of, parser_for
+from loganalyze_parsers.api import Parser
+from loganalyze_parsers.blocks import BLOCK_BYTES
+
+from loganalyze.inputs import part_of, rank_of
+from loganalyze.masking import masked_source
+from loganalyze.model import Account, Batch, Problem, Source
+from loganalyze.parts import Parts
+from loganalyze.spill import Spiller
+
+#: What reading damaged content can raise in spite of every check; it ends that input alone.
+_DAMAGE = (
+    ValueError, ArithmeticError, LookupError, RecursionError, struct.error,
+    pl.exceptions.PolarsError,
+)  # fmt: skip
+Progress = Callable[[int, str], None]
+Parse = Callable[[Path, int], Iterator[Batch]]
+#: read_file, or what stands for it.
+ReadFile = Callable[[Path, int, dict[str, Parts], Progress, dict[str, Parse]], Source]
+
+
+def read_file(
+    path: Path, index: int, by_run: dict[str, Parts], progress: Progress, onward: dict[str, Parse]
+) -> Source:
+    """Read one input into the parts of its runs; a Source without parser if nobody can.
+
+    onward: of a rotated log the reader that read the parts before, by the log's name.
+    """
+    try:
+        head = head_of(path)
+        parser = parser_for(head)
+        with ThreadPoolExecutor(1) as pool:  # hashing leaves the interpreter free to parse
+            digest = pool.submit(_sha256, path)
+            account = Account()
+            if parser is not None:
+                parse = _onward(parser, path, onward)
+                account = _parse(path, index, parse, by_run, progress)
+            sha256 = digest.result()
+    except OSError as error:
+        by_run.setdefault("", Parts()).problems.append(_unreadable(path, error))
+        return _source(path, "", 0, None, Account())
+    return _source(path, sha256, head.size, parser, account)
+
+
+def _unreadable(path: Path, error: OSError) -> Problem:
+    return Problem(rule="unreadable", message=f"{path}: {error.strerror or error}")
+
+
+def _onward(parser: Parser, path: Path, begun: dict[str, Parse]) -> Parse:
+    """How to read a file: by a reader of its own, or the one that read the log's earlier parts."""
+    if parser.onward is None:
+        return parser.parse
+    return begun.setdefault(part_of(path), parser.onward())
+
+
+def _parse(
+    path: Path, index: int, parse: Parse, by_run: dict[str, Parts], progress: Progress
+) -> Account:
+    rank = rank_of(path)
+    accounts: list[Account] = []
+    first = len(by_run[""].frames) if "" in by_run else 0
+    spiller: Spiller | None = None
+    try:
+        for batch in parse(path, index):
+            by_run.setdefault(batch.run, Parts()).add(batch, rank)
+            if "" in by_run:
+                spiller = spiller or Spiller(by_run[""].frames, first)
+                spiller.look()
+            accounts.append(batch.account)
+            progress(BLOCK_BYTES, path.name)
+    except OSError as error:  # what came before stays, with the input that it cites
+        by_run.setdefault("", Parts()).problems.append(_unreadable(path, error))
+    except _DAMAGE as error:
+        message = f"{path}: damaged content stopped the reader ({error}); what came before is used"
+        by_run.setdefault("", Parts()).problems.append(
+            Problem(rule="reader_stopped", message=message)
+        )
+    return total_of(accounts)
+
+
+def total_of(accounts: Iterable[Account]) -> Account:
+    """One account of all lines that the accounts count."""
+    ignored: Counter[str] = Counter()
+    lines = read = unknown = 0
+    samples: list[str] = []
+    for account in accounts:
+        lines, read = lines + account.lines, read + account.read
+        unknown += account.unknown
+        ignored.update(account.ignored)
+        samples.extend(account.unknown_samples[: 20 - len(samples)])
+    return Account(
+        lines=lines,
+        read=read,
+        ignored=dict(sorted(ignored.items())),
+        unknown=unknown,
+        unknown_samples=tuple(samples),
+    )
+
+
+def _source(path: Path, sha256: str, size: int, parser: Parser | None, account: Account) -> Source:
+    return masked_source(
+        Source(
+            path=path.as_posix(),
+            sha256=sha256,
+            bytes=size,
+            parser=parser.name if parser else "",
+            encoding="utf-8",
+            account=account,
+        )
+    )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

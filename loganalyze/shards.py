@@ -1,0 +1,228 @@
+"""Inputs read ahead by an engine: a shard is some whole files, its rows go through a shared folder.
+
+How inputs are cut into shards depends on the inputs alone, and what a shard gives is put together
+in the order of the inputs: the result is the same whatever the engine, the number of workers and
+the order in which they finish.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from loganalyze.engine import Engine, engine_for
+from loganalyze.errors import OutputError
+from loganalyze.grouping import Group
+from loganalyze.inputs import part_of
+from loganalyze.masking import is_on, unmasked
+from loganalyze.model import Source
+from loganalyze.parts import Parts
+from loganalyze.reading import Parse, Progress, read_file
+from loganalyze.same_run import moved_parts
+from loganalyze.spill import mapped_file, set_down
+
+#: Without a word from the user, inputs below are read by one process.
+LEAST_BYTES = 512 << 20
+#: Bytes and files of a shard, about: enough work to be worth a task, little enough to lose.
+SHARD_BYTES, SHARD_FILES = 32 << 20, 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """Chains of files; those of one chain are parts of one log and read by one reader, in order.
+
+    folder: where the rows go; workers and driver see it under the same path.
+    """
+
+    index: int
+    chains: tuple[tuple[Path, ...], ...]
+    folder: Path
+    masked: bool = True
+
+    def __str__(self) -> str:
+        """The inputs, as an error names them."""
+        first = self.chains[0][0]
+        more = sum(map(len, self.chains)) - 1
+        return f"{first} and {more} more" if more else str(first)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRead:
+    """What one file gave: its account, and its runs' parts by label, the rows in a file beside.
+
+    rows: for each label the name of the file in the shard's folder, "" where there are none.
+    """
+
+    source: Source
+    parts: dict[str, Parts] = field(default_factory=dict)
+    rows: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workers:
+    """Who reads, and a folder that all of them see (None: a temporary one of this machine).
+
+    least_bytes: inputs below are read here, which is faster than starting processes.
+    """
+
+    engine: Engine[Any, Any]
+    folder: Path | None = None
+    least_bytes: int = 0
+
+    def worth(self, chains: Sequence[tuple[Path, ...]]) -> bool:
+        """Whether the files are more than one shard's work, and enough of it."""
+        size = sum(_size(path) for chain in chains for path in chain)
+        return size >= self.least_bytes and len(cut(chains, Path())) > 1
+
+    @contextmanager
+    def place(self) -> Iterator[Path]:
+        """A fresh folder for rows on their way, gone at the end. Raises OutputError."""
+        try:
+            if self.folder is not None:
+                self.folder.mkdir(parents=True, exist_ok=True)
+            made = tempfile.TemporaryDirectory(
+                dir=self.folder, prefix=".loganalyze-", ignore_cleanup_errors=True
+            )
+        except OSError as error:
+            raise OutputError(
+                f"{self.folder}: cannot be written ({error.strerror})", hint="choose another folder"
+            ) from error
+        with made as folder:
+            yield Path(folder).absolute()
+
+
+def workers_for(
+    name: str | None = None, jobs: int | None = None, folder: Path | None = None
+) -> Workers:
+    """As the command line names them. Without a name and a number: all cores, for large inputs.
+
+    Raises UsageError for an unknown engine, or one that is not installed.
+    """
+    asked = name is not None or jobs is not None
+    engine = engine_for(name or "processes", jobs)
+    return Workers(engine=engine, folder=folder, least_bytes=0 if asked else LEAST_BYTES)
+
+
+def chains_of(group: Group) -> tuple[tuple[Path, ...], ...]:
+    """A group's files; parts of one rotated log together, in their order."""
+    by_log: dict[str, list[Path]] = {}
+    for path in group.paths:
+        by_log.setdefault(part_of(path), []).append(path)
+    return (*map(tuple, by_log.values()), *((path,) for path in group.texts))
+
+
+def cut(chains: Iterable[tuple[Path, ...]], folder: Path) -> tuple[Shard, ...]:
+    """Neighbouring chains together until a shard is large enough."""
+    shards: list[Shard] = []
+    held: list[tuple[Path, ...]] = []
+    size = count = 0
+    for chain in chains:
+        held.append(chain)
+        size, count = size + sum(map(_size, chain)), count + len(chain)
+        if size >= SHARD_BYTES or count >= SHARD_FILES:
+            shards.append(
+                Shard(index=len(shards), chains=tuple(held), folder=folder, masked=is_on())
+            )
+            held, size, count = [], 0, 0
+    if held:
+        shards.append(Shard(index=len(shards), chains=tuple(held), folder=folder, masked=is_on()))
+    return tuple(shards)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def masking_of(shard: Shard) -> Any:
+    """A worker masks secrets unless the user asked its driver not to."""
+    return nullcontext() if shard.masked else unmasked()
+
+
+def read_shard(shard: Shard) -> str:
+    """Read a shard's files; the name of the file in its folder that holds what they gave.
+
+    The work of an engine: only the name goes through it.
+    """
+    made: dict[Path, FileRead] = {}
+    with masking_of(shard):
+        for chain in shard.chains:
+            onward: dict[str, Parse] = {}
+            for path in chain:
+                parts: dict[str, Parts] = {}
+                source = read_file(path, 0, parts, lambda done, name: None, onward)
+                made[path] = _set_down(source, parts, shard.folder)
+    return written(pickle.dumps(made), shard.folder, ".pickle")
+
+
+def _set_down(source: Source, parts: dict[str, Parts], folder: Path) -> FileRead:
+    rows: dict[str, str] = {}
+    for label, part in parts.items():
+        if part.frames:
+            rows[label] = rows_written(pl.concat(part.frames, how="diagonal"), folder)
+            part.frames = []
+    return FileRead(source=source, parts=parts, rows=rows)
+
+
+def rows_written(frame: pl.DataFrame, folder: Path) -> str:
+    """A frame in a file of the folder, named by its content."""
+    fresh = folder / f".{os.getpid()}-{os.urandom(4).hex()}"
+    with fresh.open("wb") as file:
+        set_down(frame, file)
+    return _settled(fresh, ".arrow")
+
+
+def written(data: bytes, folder: Path, suffix: str) -> str:
+    """Bytes in a file of the folder, named by its content, there only when it is whole."""
+    fresh = folder / f".{os.getpid()}-{os.urandom(4).hex()}"
+    fresh.write_bytes(data)
+    return _settled(fresh, suffix)
+
+
+def _settled(fresh: Path, suffix: str) -> str:
+    with fresh.open("rb") as file:
+        name = hashlib.file_digest(file, "sha256").hexdigest()[:32] + suffix
+    fresh.rename(fresh.with_name(name))
+    return name
+
+
+class ReadAhead:
+    """Stands for reading.read_file where an engine has read the files already."""
+
+    def __init__(self, shards: Sequence[Shard], engine: Engine[Any, Any], told: Progress) -> None:
+        """Run all shards. told: hears of each shard's bytes. Raises ShardFailed."""
+        self._made: dict[Path, FileRead] = {}
+        self._folder = shards[0].folder
+        for index, name in engine(read_shard, shards):
+            self._made.update(pickle.loads((self._folder / str(name)).read_bytes()))
+            for path in _paths(shards[index]):
+                told(_size(path), path.name)
+
+    def __call__(
+        self, path: Path, index: int, by_run: dict[str, Parts], progress: Progress,
+        onward: dict[str, Parse],
+    ) -> Source:  # fmt: skip
+        """As read_file: the parts go into by_run, the rows mapped from their files."""
+        read = self._made.pop(path, None)
+        if read is None:  # named twice
+            return read_file(path, index, by_run, progress, onward)
+        for label, part in read.parts.items():
+            if name := read.rows.get(label):
+                part.frames = [mapped_file(self._folder / name)]
+            by_run.setdefault(label, Parts()).extend(moved_parts(part, index) if index else part)
+        return replace(read.source)
+
+
+def _paths(shard: Shard) -> Iterator[Path]:
+    return (path for chain in shard.chains for path in chain)
