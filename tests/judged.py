@@ -6,7 +6,7 @@ from loganalyze.config import load_thresholds
 from loganalyze.detectors import detect
 from loganalyze.model import Finding, RunLog
 
-FAMILIES = ("LA1", "LA2", "LA8", "LA712")
+FAMILIES = ("LA1", "LA2", "LA8", "LA712", "LA901")
 
 
 def found(run: RunLog, profile: str = "pretrain") -> list[Finding]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from loganalyze.detectors.base import Context, Detector, finding, point
@@ -113,15 +115,41 @@ def update_ratio(context: Context) -> list[Finding]:
 
 def hard_samples(context: Context) -> list[Finding]:
     """Few samples that carry the loss: a note, with where it is worst."""
+    share, ratio = "seed.hard_sample_share", "seed.sample_difficulty_ratio"
+    found = [_hard(context, share, t, t) for t in context.tracks("hard_sample_share")]
+    found += [_hard(context, ratio, *pair) for pair in difficulty(context)]
+    return [one for one in found if one is not None]
+
+
+def difficulty(context: Context) -> list[tuple[Track, Track]]:
+    """Loss of the 95th sample in a hundred over the median one's (seed C); the former as logged.
+
+    Points of both tracks are the steps for which both losses are logged.
+    """
+    medians = {(t.segment, t.rank): t for t in context.tracks("sample_loss_p50")}
     found = []
-    rule = context.thresholds["seed.hard_sample_share"]
-    for track in context.tracks("hard_sample_share"):
-        high = stretches(track.values >= rule.value, gap=5)
-        if high:
-            found.append(
-                _simple(context, track, "hard_samples", "info", rule.name, high[0][0], high[-1][1])
-            )
+    for high in context.tracks("sample_loss_p95"):
+        usual = medians.get((high.segment, high.rank))
+        if usual is None:
+            continue
+        _, ours, theirs = np.intersect1d(high.steps, usual.steps, return_indices=True)
+        logged = replace(
+            high, steps=high.steps[ours], values=high.values[ours], rows=high.rows[ours]
+        )
+        ratio = logged.values / np.maximum(usual.values[theirs], 1e-8)
+        found.append((replace(logged, values=ratio), logged))
     return found
+
+
+def _hard(context: Context, name: str, judged: Track, logged: Track) -> Finding | None:
+    high = stretches(judged.values >= context.value(name), gap=5)
+    if not high:
+        return None
+    said = _simple(context, judged, "hard_samples", "info", name, high[0][0], high[-1][1])
+    if judged is logged or said.step_peak is None:
+        return said
+    at = int(np.searchsorted(logged.steps, said.step_peak))
+    return replace(said, evidence=(point(context, logged, at, "sample_loss_p95_there"),))
 
 
 def _simple(
@@ -162,5 +190,8 @@ UPDATE_RATIO = Detector(
     name="update_ratio", kinds=("update_ratio",), needs=(("update_ratio",),), run=update_ratio
 )
 HARD_SAMPLES = Detector(
-    name="hard_samples", kinds=("hard_samples",), needs=(("hard_sample_share",),), run=hard_samples
+    name="hard_samples",
+    kinds=("hard_samples",),
+    needs=(("hard_sample_share", "sample_loss_p95"),),
+    run=hard_samples,
 )

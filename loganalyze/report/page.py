@@ -10,6 +10,7 @@ from markupsafe import Markup
 from loganalyze import config
 from loganalyze.model import DetectorRun, Finding, LineRef, RunLog, Threshold, severity_rank
 from loganalyze.report import amounts, numbers, story
+from loganalyze.report.bands import mfu_band
 from loganalyze.report.curves import MOST_CHARTS, Chart
 from loganalyze.report.heat import HeatMap, heat_maps
 from loganalyze.report.incident import FindingBlock, IncidentCard, cards, finding_block
@@ -208,11 +209,16 @@ def _panels(run: RunView, made: tuple[ChartView, ...]) -> tuple[Panel, ...]:
                 Panel(
                     key=key,
                     charts=tuple(v for v in held if v not in flat),
-                    values=tuple(_flat_value(v) for v in flat),
+                    values=(*(_flat_value(v) for v in flat), *_bands(run, key)),
                     missing=_lack(key, missing) if missing else None,
                 )
             )
     return tuple(found)
+
+
+def _bands(run: RunView, panel: str) -> tuple[tuple[Both, Both, Both], ...]:
+    band = mfu_band(run) if panel == "efficiency" else None
+    return () if band is None else (band,)
 
 
 def _lack(panel: str, missing: tuple[str, ...]) -> Both:

@@ -186,6 +186,19 @@ def test_rates_and_ratios_beside_their_seed_rules():
     } <= rules
 
 
+def test_samples_far_above_the_median_one_are_noted_with_the_line_of_their_loss():
+    """A ratio of p95 to p50 of five is noted where both are logged; one of two is not."""
+    n = 300
+    p95 = np.r_[np.full(200, 4.0), np.full(100, 10.0)]
+    said = only(
+        make_run({"sample_loss_p50": np.full(n, 2.0), "sample_loss_p95": p95}), "hard_samples"
+    )
+    assert [rule.name for rule in said.rules] == ["seed.sample_difficulty_ratio"]
+    assert (said.statistics["worst"], said.step_first) == (5.0, 201)
+    assert (said.evidence[0].value, said.evidence[0].step) == (10.0, said.step_peak)
+    assert not found(make_run({"sample_loss_p95": p95}))
+
+
 def test_a_learning_rate_that_starts_again_after_a_resume():
     """Warm-up again after the resume: the rate is far below that of the same step before."""
     first = [*np.linspace(0, 3e-4, 100), *np.full(900, 3e-4)]

@@ -18,6 +18,7 @@ from loganalyze.compare import compare_runs
 from loganalyze.config import load_thresholds
 from loganalyze.model import Diagnosis, Evidence, LineRef, Report, RunLog
 from loganalyze.report import render
+from loganalyze.report.bands import mfu_band
 from loganalyze.report.charts import page_data
 from loganalyze.report.memory import memory_budget
 from loganalyze.report.model import view
@@ -239,3 +240,26 @@ def test_axis_values_are_easy_to_read(
 ) -> None:
     """Multiples of 1, 2 or 5 tens; bytes in the unit that fits."""
     assert round_values(low, high, unit).tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("level", "band"),
+    [
+        (0.22, "look for it at once"),
+        (0.41, "room to improve"),
+        (0.55, "well tuned"),
+        (0.63, "outstanding"),
+    ],
+)
+def test_the_efficiency_panel_names_the_band_of_the_mfu(level: float, band: str) -> None:
+    """The seeds' four bands: below 30 %, to 50 %, to 60 %, above."""
+    rules = load_thresholds("pretrain")
+    run = replace(
+        with_columns(fixture.clean_run(), mfu=level), thresholds=tuple(rules.entries.values())
+    )
+    said = mfu_band(view(run))
+    assert said is not None
+    assert said[2].en.endswith(band)
+    assert said[1].en == f"{100 * level:.0f} %"
+    page = render(Report(version="0", diagnoses=(run,)), "html", "en")
+    assert said[2].en in page.replace("\u00a0", " ")
