@@ -202,24 +202,32 @@ def early_level(y: Floats, search: Search) -> Level:
     )
 
 
-def pair_level(y: Floats, fine: Level, search: Search) -> Level | None:
-    """The scale of two points in a row: the lower one tells. None where noise has a memory.
+def pair_levels(y: Floats, fine: Level, search: Search) -> list[Level]:
+    """The scales of two points in a row: beside the long window, and early beside the short one."""
+    part = y[: EARLY[0]]
+    made = [_pairs(y, fine, search, WINDOW)]
+    if len(part) >= 2 * EARLY[1]:
+        made.append(_pairs(part, fine_level(part, search, EARLY[1]), search, EARLY[1]))
+    return [level for level in made if level is not None]
+
+
+def _pairs(y: Floats, level: Level, search: Search, window: int) -> Level | None:
+    """Of two points in a row the lower one tells. None where neighbours have much in common.
 
     Independent noise goes beyond a height twice running with the square of the chance, so the tail
     of pairs is foretold with twice the power, less what neighbours have in common.
     """
-    null = (y - fine.centre) / fine.sigma
-    null = null[WINDOW:] if len(y) > 2 * WINDOW else null
-    if len(null) < 2 * EARLY[1]:
+    null = (y - level.centre) / level.sigma
+    null = null[window:] if len(y) > 2 * window else null
+    link = max(lag_correlation(null), 0.0)
+    if link > PAIR_MEMORY or len(null) < 2 * EARLY[1]:
         return None
-    link = max(lag_correlation(np.clip(null, -CLIP, CLIP)), 0.0)
-    if link > PAIR_MEMORY:
-        return None
-    power = 2.0 / (1.0 + link)
-    limit, fall = tail_limit(_lower_of_two(-null) * -1.0, search.chance, search.z, power)
-    z = _lower_of_two(np.where(y - fine.base > LEAP, fine.z, 0.0))
+    margin = EARLY_MARGIN if window == EARLY[1] else 1.0
+    foretold, power = tail_limit(-_lower_of_two(-null), search.chance, 0.0, 2.0 / (1.0 + link))
+    limit = max(search.z, margin * foretold)
+    z = _lower_of_two(np.where(y - level.base > LEAP, level.z, 0.0))
     z = np.maximum(z, np.append(z[1:], 0.0))  # both points of a pair
-    return replace(fine, z=z, limit=limit, tails=(Tail(z, limit, fall, search.chance),))
+    return replace(level, z=z, limit=limit, tails=(Tail(z, limit, power, search.chance),))
 
 
 def _lower_of_two(z: Floats) -> Floats:
