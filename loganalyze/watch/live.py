@@ -13,11 +13,10 @@ from loganalyze_parsers import text_log
 from loganalyze_parsers.textlog import TextLog
 
 from loganalyze.assemble import assemble
-from loganalyze.ingest import safe_name
 from loganalyze.inputs import rank_of, stem
 from loganalyze.masking import masked_source
 from loganalyze.model import Account, Batch, Problem, RunLog, Source
-from loganalyze.parts import Parts
+from loganalyze.parts import Parts, safe_name
 from loganalyze.reading import total_of
 from loganalyze.watch.tail import Piece, Tail
 
