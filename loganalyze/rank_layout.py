@@ -18,7 +18,9 @@ _SIZES = {
            "pipe_parallel_size", "pp_size", "pp"),
 }  # fmt: skip
 _WORLD = ("world_size",)
-_NODE = ("nproc_per_node", "local_world_size", "gpus_per_node", "num_gpus_per_node", "ntasks_per_node")
+_NODE = (
+    "nproc_per_node", "local_world_size", "gpus_per_node", "num_gpus_per_node", "ntasks_per_node",
+)  # fmt: skip
 #: A group explains the slow ranks if it holds this share of them, and they this share of it.
 _SHARE = 0.8
 

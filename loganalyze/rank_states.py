@@ -191,3 +191,9 @@ def leaning(states: pl.DataFrame, metric: str, *, late: bool = False) -> pl.Data
         .with_columns(lean=lean)
         .with_columns(spread=1.4826 * pl.col("lean").abs().median().over("segment"))
     )
+
+
+def row_states(readings: pl.DataFrame) -> pl.DataFrame:
+    """The states ROWS of a run whose rows are all held; one for each segment and rank."""
+    told = readings.filter(pl.col("step").is_not_null() & pl.col("rank").is_not_null())
+    return _rows(told).select(*_KEYS, "count", "first_step", "last_step", *_PLACE).sort(*_KEYS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from loganalyze_parsers import text_log
 from loganalyze_parsers.textlog import TextLog
 
 from loganalyze.assemble import assemble
+from loganalyze.digest import Digest
 from loganalyze.inputs import rank_of, stem
 from loganalyze.masking import masked_source
 from loganalyze.model import Account, Batch, Problem, RunLog, Source
@@ -55,7 +55,7 @@ class _Part:
 
     log: TextLog
     accounts: list[Account] = field(default_factory=list)
-    digest: hashlib._Hash = field(default_factory=hashlib.sha256)
+    digest: Digest = field(default_factory=Digest)
     size: int = 0
 
 
