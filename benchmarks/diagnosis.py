@@ -10,6 +10,7 @@ holds this finding: `first` and `in three` count the open causes in the report's
 log can't carry the evidence are counted apart. Confidence is calibrated over the first causes of
 all incidents of severity warning or worse, those of healthy runs, where none is right, included;
 a first process that a failing node ended is an incident of its own, whose cause is known as well.
+What counts as right is read from the lab's catalogue as it is now: a label repeats it.
 Seeds below 5000 are for tuning; the published figures are of seeds from 5000 on. --readme puts them
 into README.md and README.zh.md.
 """
@@ -33,6 +34,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "parsers")]
 
+from benchmarks.faultlab.catalogue import BY_NAME  # noqa: E402
+from benchmarks.faultlab.driver import truth  # noqa: E402
 from loganalyze.errors import LoganalyzeError  # noqa: E402
 from loganalyze.model import Cause, Diagnosis, Finding, Incident, severity_rank  # noqa: E402
 from loganalyze.pipeline import Judging, report_on  # noqa: E402
@@ -67,7 +70,7 @@ class Judged:
 
 def judge_run(folder: Path) -> Judged:
     """Diagnose one run of the lab and hold the answer against its label."""
-    label = json.loads((folder / "label.json").read_text(encoding="utf-8"))
+    label = label_of(folder)
     judged = Judged(
         name=folder.name, fault=label["fault"], trainer=label["recipe"]["trainer"],
         healthy=label["healthy"], visible=label["visible"], why_not=label.get("why_not", ""),
@@ -81,6 +84,13 @@ def judge_run(folder: Path) -> Judged:
     for diagnosis in report.diagnoses:
         _hold(judged, label, diagnosis)
     return judged
+
+
+def label_of(folder: Path) -> dict[str, Any]:
+    """A run's label; kinds, causes and evidence as the catalogue says them today."""
+    label: dict[str, Any] = json.loads((folder / "label.json").read_text(encoding="utf-8"))
+    fault = BY_NAME.get(label["fault"])
+    return label | truth(fault, label["recipe"]["trainer"]) if fault else label
 
 
 def _hold(judged: Judged, label: dict[str, Any], diagnosis: Diagnosis) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -68,13 +68,17 @@ def metrics() -> Mapping[str, Metric]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A finding kind: stable code, family, titles in both languages."""
+    """A finding kind: stable code, family, titles in both languages.
+
+    rules: groups of thresholds that it uses beside those under its own name.
+    """
 
     name: str
     code: str
     family: str
     en: str
     zh: str
+    rules: Sequence[str] = ()
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from loganalyze.config import Kind, kinds, load_folder, strings
+from loganalyze.config import Kind, kinds, load_folder, signatures, strings
 from loganalyze.errors import UsageError
 from loganalyze.knowledge import CauseRule, Rule, tree_of
 
@@ -16,8 +16,11 @@ def explain(name: str, lang: str) -> str:
     """
     kind = _kind(name)
     title = kind.zh if lang == "zh" else kind.en
-    lines = [f"{kind.code} {kind.name}: {title}", "", f"{_word('explain_rules', lang)}:"]
-    lines.extend(_rules(kind.name, lang))
+    lines = [f"{kind.code} {kind.name}: {title}", ""]
+    rules = [*_without_number(kind.name, lang), *_rules(kind, lang)]
+    if rules:
+        lines += [f"{_word('explain_rules', lang)}:", *rules]
+    lines.extend(_texts(kind.name, lang))
     tree = tree_of(kind.name)
     if tree is not None:
         lines += ["", f"{_word('explain_causes', lang)}:"]
@@ -34,12 +37,33 @@ def _kind(name: str) -> Kind:
     raise UsageError(f"{name}: no such finding", hint="codes are in the README, e.g. LA102")
 
 
-def _rules(kind: str, lang: str) -> Iterator[str]:
+def _without_number(kind: str, lang: str) -> Iterator[str]:
+    """The rule of a kind that no threshold decides."""
+    if f"explain_rule_{kind}" in strings():
+        yield f"  {_word(f'explain_rule_{kind}', lang)}"
+
+
+def _texts(kind: str, lang: str) -> Iterator[str]:
+    """The failure texts that tell a kind: each signature with what it means and its source."""
+    from loganalyze.detectors.life_events import FAILURES
+
+    events = {event for event, told in FAILURES.items() if told == kind}
+    if kind == "checkpoint_failed":
+        events = {"checkpoint_failed", "disk_full"}
+    own = [(name, s) for name, s in signatures().items() if s.kind in events]
+    if own:
+        yield f"{_word('explain_texts', lang)}:"
+    for name, signature in own:
+        meaning = signature.zh if lang == "zh" else signature.en
+        yield f"  {name}: {meaning} ({signature.source})"
+
+
+def _rules(kind: Kind, lang: str) -> Iterator[str]:
     for part in load_folder("thresholds"):
         for group, rules in part.items():
             for rule, entry in rules.items():
-                fixed = group == "seed" and entry.get("kind") == kind
-                if group != kind and not fixed:
+                fixed = group == "seed" and entry.get("kind") == kind.name
+                if group != kind.name and group not in kind.rules and not fixed:
                     continue
                 mark = f" ({_word('explain_fixed', lang)})" if fixed else ""
                 limit = f"{entry['value']:g} {entry['unit']}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,11 +13,12 @@ from loganalyze.continued import chained
 from loganalyze.grouping import Group, plan
 from loganalyze.masking import mask, masked_problem
 from loganalyze.model import Problem, RunLog, Source
-from loganalyze.parts import Parts, Pending, attached, renamed
+from loganalyze.parts import Parts, Pending, attached, renamed, safe_name
 from loganalyze.reading import Parse, Progress, ReadFile, read_file
 from loganalyze.same_run import joined
-from loganalyze.shards import ReadAhead, Workers, chains_of, cut
+from loganalyze.shards import ReadAhead, Workers, chains_of, cut, here
 from loganalyze.store import read_run
+from loganalyze.wide import is_wide, wide_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +49,20 @@ def ingest(
     ShardFailed where workers failed again and again.
     """
     todo = plan(arguments, named)
-    read = _read_groups(todo.groups, progress or _silent, mapped or {}, workers)
+    told = progress or _silent
+    read = _read_groups(
+        [one for one in todo.groups if not is_wide(one)], told, mapped or {}, workers
+    )
     runs = [read_run(path) for path in todo.stored]
+    runs.extend(wide_run(one, workers or here(), told) for one in todo.groups if is_wide(one))
     for pending in attached(chained(joined(read))):
         runs.extend(_assembled(pending))
     unread = [source for pending in read for source in pending.missed]
-    told = [run for run in runs if _says_something(run, arguments)]
-    if told and len(told) < len(runs):
-        kept = {id(run) for run in told}
+    telling = [run for run in runs if _says_something(run, arguments)]
+    if telling and len(telling) < len(runs):
+        kept = {id(run) for run in telling}
         unread.extend(s for run in runs if id(run) not in kept for s in run.sources)
-        runs = told
+        runs = telling
     passed = tuple(masked_problem(problem) for problem in todo.passed)
     return Ingested(_with_unique_ids(_told_first(runs, passed)), tuple(unread), passed)
 
@@ -109,9 +113,9 @@ def _read_groups(
     chains = [chain for one in groups for chain in chains_of(one)] if workers else []
     if workers is None or not workers.worth(chains):
         return [_read_group(one, read_file, progress, mapped) for one in groups]
-    with workers.place() as folder:
-        ahead = ReadAhead(cut(chains, folder), workers.engine, progress)
-        return [_read_group(one, ahead, _silent, mapped) for one in groups]
+    place = workers.place()
+    ahead = ReadAhead(cut(chains, place.path), workers.engine, progress)
+    return [_read_group(one, ahead, _silent, mapped) for one in groups]
 
 
 def _read_group(
@@ -184,12 +188,6 @@ def _assemble(pending: Pending, label: str, parts: Parts, whole: Parts) -> RunLo
         framework=frameworks.most_common(1)[0][0] if frameworks else "",
         grouping=pending.group.reason,
     )
-
-
-def safe_name(name: str) -> str:
-    """A run's name that is safe as a file name on every system: words, at most 180 bytes."""
-    words = re.sub(r"[^\w.+-]+", "_", name).strip("._")[:120]
-    return words.encode("utf-8", "replace")[:180].decode("utf-8", "ignore") or "run"
 
 
 def _with_unique_ids(runs: Sequence[RunLog]) -> tuple[RunLog, ...]:

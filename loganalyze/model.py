@@ -10,7 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-if TYPE_CHECKING:  # polars costs a third of a second to import; types alone do not need it
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    # polars costs a third of a second to import; types alone do not need it
     import polars as pl
 
 Severity = Literal["info", "warning", "critical"]
@@ -160,12 +163,25 @@ class RunMeta:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """The ranks of a job with so many that only some of them, the leads, are held row by row.
+
+    states: one row a metric, segment and rank, see rank_states. parts: files with all rows.
+    """
+
+    states: pl.DataFrame
+    leads: tuple[int, ...]
+    parts: tuple[Path, ...]
+    keep: object = field(default=None, compare=False, repr=False)  # holds the parts' folder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunLog:
     """One run, normalised.
 
     readings: one row per log line that carried numbers; READING_COLUMNS, then one Float64 column
     per metric; null = the line did not say, NaN = the log said nan.
-    events: EVENT_COLUMNS.
+    events: EVENT_COLUMNS. ranks: of a job with very many ranks; the readings are then the leads'.
     """
 
     meta: RunMeta
@@ -173,6 +189,7 @@ class RunLog:
     events: pl.DataFrame
     problems: tuple[Problem, ...]
     sources: tuple[Source, ...]
+    ranks: Ranks | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

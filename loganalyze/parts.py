@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -123,3 +124,9 @@ def _attach(run: Pending, side: Pending) -> None:
     run.group = replace(
         run.group, reason=f"{run.group.reason}; side logs of the same time: {side.group.name}"
     )
+
+
+def safe_name(name: str) -> str:
+    """A run's name that is safe as a file name on every system: words, at most 180 bytes."""
+    words = re.sub(r"[^\w.+-]+", "_", name).strip("._")[:120]
+    return words.encode("utf-8", "replace")[:180].decode("utf-8", "ignore") or "run"

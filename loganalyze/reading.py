@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -14,6 +13,7 @@ from loganalyze_parsers import head_of, parser_for
 from loganalyze_parsers.api import Parser
 from loganalyze_parsers.blocks import BLOCK_BYTES
 
+from loganalyze.digest import digest_of
 from loganalyze.inputs import part_of, rank_of
 from loganalyze.masking import masked_source
 from loganalyze.model import Account, Batch, Problem, Source
@@ -42,7 +42,7 @@ def read_file(
         head = head_of(path)
         parser = parser_for(head)
         with ThreadPoolExecutor(1) as pool:  # hashing leaves the interpreter free to parse
-            digest = pool.submit(_sha256, path)
+            digest = pool.submit(digest_of, path)
             account = Account()
             if parser is not None:
                 parse = _onward(parser, path, onward)
@@ -120,8 +120,3 @@ def _source(path: Path, sha256: str, size: int, parser: Parser | None, account: 
             account=account,
         )
     )
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -25,6 +25,7 @@ from loganalyze.series_levels import (
     coarse_level,
     early_level,
     fine_level,
+    pair_levels,
 )
 
 WALK = 50  # points that an onset is followed back
@@ -72,6 +73,8 @@ def _pass(work: Floats, offset: Floats, search: Search, known: list[Excursion]) 
     """Events of one search, in order. What stands in the shadow of one is left to the next pass."""
     fine = fine_level(work, search)
     levels = [fine]
+    if search.pairs:
+        levels.extend(pair_levels(work, fine, search))
     if len(work) >= 2 * EARLY[1]:
         levels.append(early_level(work, search))
     for size, width in COARSE:

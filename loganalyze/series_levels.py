@@ -13,6 +13,7 @@ from loganalyze.series import (
     Floats,
     block_means,
     centred_median,
+    lag_correlation,
     past_mean,
     past_median,
     stretches,
@@ -38,6 +39,7 @@ BEND = 5.0  # Student's t falls as a power of sqrt(z**2 + freedom * scale**2), n
 POWERS = (3.5, 12.0)  # of a tail, from heavier than Student's t with 4 degrees to nearly normal
 NORMAL_MARGIN = 1.05  # four blocks of clipped heavy-tailed points are not quite normal
 ALONE = 0.2  # of the chance, for the deviation that does not look at neighbours
+PAIR_MEMORY = 0.3  # correlation of neighbours from which on two high points are no two surprises
 MOST = 400  # candidates of one pass; more would be another kind of series, not events
 
 
@@ -48,7 +50,8 @@ class Search:
     z: least deviation (robust standard deviations), coarse_z: the same for the coarser scales.
     chance: share of healthy points that may be taken for an event. floor: smallest deviation
     that is believed, in the unit of the series; floor_of_exp: the same in the unit of exp(series),
-    where the series is a logarithm. skip: points at the start that are not judged.
+    where the series is a logarithm. skip: points at the start that are not judged. pairs: whether
+    two high points in a row, LEAP or more above the base, may make an event where one would not.
     """
 
     z: float
@@ -57,6 +60,7 @@ class Search:
     floor: float
     floor_of_exp: float = 0.0
     skip: int = 1
+    pairs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,24 +95,28 @@ class Level:
     reach: int  # points that the baseline looks back
 
 
-def tail_limit(null: Floats, chance: float, least: float) -> tuple[float, float]:
+def tail_limit(
+    null: Floats, chance: float, least: float, steeper: float = 1.0
+) -> tuple[float, float]:
     """Deviation that the share `chance` of points exceeds, foretold from the lower tail; its power.
 
     null: standardised points, the lower tail of which holds noise only. Hill's estimator of the
     tail's power, drawn to PRIOR_POWER as by PRIOR_POINTS more points; never below `least`.
+    steeper: factor on the powers that are expected, for a statistic that falls off faster.
     """
     low = -null[np.isfinite(null)]
     count = max(5, int(TAIL_SHARE * len(low)))
     if len(low) < 2 * count:
-        return least, PRIOR_POWER
+        return least, PRIOR_POWER * steeper
     top = np.sort(np.partition(low, len(low) - count)[len(low) - count :])
     if top[0] <= 0:
-        return least, PRIOR_POWER
+        return least, PRIOR_POWER * steeper
     bent = np.sqrt(top**2 + BEND)
     rank = np.arange(count - 1, 0, -1)  # of the larger of two neighbours, 1 for the largest
     gaps = (rank * np.log(bent[1:] / bent[:-1]))[rank > TRIMMED * count]
-    power = (len(gaps) + PRIOR_POINTS) / (float(np.sum(gaps)) + PRIOR_POINTS / PRIOR_POWER)
-    power = float(np.clip(power, *POWERS))
+    prior = PRIOR_POINTS / (PRIOR_POWER * steeper)
+    power = (len(gaps) + PRIOR_POINTS) / (float(np.sum(gaps)) + prior)
+    power = float(np.clip(power, *(steeper * bound for bound in POWERS)))
     limit = bent[0] * (count / len(low) / chance) ** (1.0 / power)
     return max(least, float(np.sqrt(max(limit**2 - BEND, 0.0)))), power
 
@@ -192,6 +200,39 @@ def early_level(y: Floats, search: Search) -> Level:
         limit=limit,
         tails=(Tail(z, limit, level.tails[0].power, search.chance),),
     )
+
+
+def pair_levels(y: Floats, fine: Level, search: Search) -> list[Level]:
+    """The scales of two points in a row: beside the long window, and early beside the short one."""
+    part = y[: EARLY[0]]
+    made = [_pairs(y, fine, search, WINDOW)]
+    if len(part) >= 2 * EARLY[1]:
+        made.append(_pairs(part, fine_level(part, search, EARLY[1]), search, EARLY[1]))
+    return [level for level in made if level is not None]
+
+
+def _pairs(y: Floats, level: Level, search: Search, window: int) -> Level | None:
+    """Of two points in a row the lower one tells. None where neighbours have much in common.
+
+    Independent noise goes beyond a height twice running with the square of the chance, so the tail
+    of pairs is foretold with twice the power, less what neighbours have in common.
+    """
+    null = (y - level.centre) / level.sigma
+    null = null[window:] if len(y) > 2 * window else null
+    link = max(lag_correlation(null), 0.0)
+    if link > PAIR_MEMORY or len(null) < 2 * EARLY[1]:
+        return None
+    margin = EARLY_MARGIN if window == EARLY[1] else 1.0
+    foretold, power = tail_limit(-_lower_of_two(-null), search.chance, 0.0, 2.0 / (1.0 + link))
+    limit = max(search.z, margin * foretold)
+    z = _lower_of_two(np.where(y - level.base > LEAP, level.z, 0.0))
+    z = np.maximum(z, np.append(z[1:], 0.0))  # both points of a pair
+    return replace(level, z=z, limit=limit, tails=(Tail(z, limit, power, search.chance),))
+
+
+def _lower_of_two(z: Floats) -> Floats:
+    """The lower of each point and the one before it."""
+    return np.minimum(z, np.append(z[:1], z[:-1]))
 
 
 def _few(n: int) -> Floats:

@@ -10,16 +10,18 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from loganalyze.engine import Engine, engine_for
+from loganalyze.engine import Engine, engine_for, serial
 from loganalyze.errors import OutputError
 from loganalyze.grouping import Group
 from loganalyze.inputs import part_of
@@ -46,6 +48,7 @@ class Shard:
     index: int
     chains: tuple[tuple[Path, ...], ...]
     folder: Path
+    first: int = 0  # files before it
     masked: bool = True
 
     def __str__(self) -> str:
@@ -80,24 +83,28 @@ class Workers:
 
     def worth(self, chains: Sequence[tuple[Path, ...]]) -> bool:
         """Whether the files are more than one shard's work, and enough of it."""
-        size = sum(_size(path) for chain in chains for path in chain)
+        size = sum(size_of(path) for chain in chains for path in chain)
         return size >= self.least_bytes and len(cut(chains, Path())) > 1
 
-    @contextmanager
-    def place(self) -> Iterator[Path]:
-        """A fresh folder for rows on their way, gone at the end. Raises OutputError."""
+    def place(self) -> Place:
+        """A fresh folder for rows on their way. Raises OutputError."""
         try:
             if self.folder is not None:
                 self.folder.mkdir(parents=True, exist_ok=True)
-            made = tempfile.TemporaryDirectory(
-                dir=self.folder, prefix=".loganalyze-", ignore_cleanup_errors=True
-            )
+            return Place(Path(tempfile.mkdtemp(dir=self.folder, prefix=".loganalyze-")).absolute())
         except OSError as error:
             raise OutputError(
                 f"{self.folder}: cannot be written ({error.strerror})", hint="choose another folder"
             ) from error
-        with made as folder:
-            yield Path(folder).absolute()
+
+
+class Place:
+    """A folder that is gone when nothing refers to it any more, or the program ends."""
+
+    def __init__(self, path: Path) -> None:
+        """path: the folder, which exists."""
+        self.path = path
+        self._end = weakref.finalize(self, shutil.rmtree, path, True)
 
 
 def workers_for(
@@ -112,6 +119,11 @@ def workers_for(
     return Workers(engine=engine, folder=folder, least_bytes=0 if asked else LEAST_BYTES)
 
 
+def here() -> Workers:
+    """This process alone."""
+    return Workers(engine=serial)
+
+
 def chains_of(group: Group) -> tuple[tuple[Path, ...], ...]:
     """A group's files; parts of one rotated log together, in their order."""
     by_log: dict[str, list[Path]] = {}
@@ -124,21 +136,28 @@ def cut(chains: Iterable[tuple[Path, ...]], folder: Path) -> tuple[Shard, ...]:
     """Neighbouring chains together until a shard is large enough."""
     shards: list[Shard] = []
     held: list[tuple[Path, ...]] = []
-    size = count = 0
+    size = files = first = 0
+
+    def close() -> None:
+        shards.append(
+            Shard(
+                index=len(shards), chains=tuple(held), folder=folder, first=first, masked=is_on()
+            )
+        )
+
     for chain in chains:
         held.append(chain)
-        size, count = size + sum(map(_size, chain)), count + len(chain)
-        if size >= SHARD_BYTES or count >= SHARD_FILES:
-            shards.append(
-                Shard(index=len(shards), chains=tuple(held), folder=folder, masked=is_on())
-            )
-            held, size, count = [], 0, 0
+        size, files = size + sum(map(size_of, chain)), files + len(chain)
+        if size >= SHARD_BYTES or files >= SHARD_FILES:
+            close()
+            held, size, first, files = [], 0, first + files, 0
     if held:
-        shards.append(Shard(index=len(shards), chains=tuple(held), folder=folder, masked=is_on()))
+        close()
     return tuple(shards)
 
 
-def _size(path: Path) -> int:
+def size_of(path: Path) -> int:
+    """Bytes of a file, 0 where it cannot be told."""
     try:
         return path.stat().st_size
     except OSError:
@@ -207,7 +226,7 @@ class ReadAhead:
         for index, name in engine(read_shard, shards):
             self._made.update(pickle.loads((self._folder / str(name)).read_bytes()))
             for path in _paths(shards[index]):
-                told(_size(path), path.name)
+                told(size_of(path), path.name)
 
     def __call__(
         self, path: Path, index: int, by_run: dict[str, Parts], progress: Progress,

@@ -23,12 +23,22 @@ import polars as pl
 
 from loganalyze.errors import OutputError, StoreError
 from loganalyze.leftovers import abandoned, workshop
-from loganalyze.model import Account, LineRef, Problem, RunLog, RunMeta, Segment, Source
-from loganalyze.store_parts import read_parts, write_parts
+from loganalyze.model import (
+    Account,
+    LineRef,
+    Problem,
+    Ranks,
+    RunLog,
+    RunMeta,
+    Segment,
+    Source,
+)
+from loganalyze.store_parts import read_parts, scan_parts, write_parts
 
 SCHEMA = "loganalyze.run/2"
 _META = "run.json"
 _READINGS = "readings"
+RANKS = "ranks.parquet"
 #: Attempts to put a run in its place while other writers put theirs.
 _TURNS = 20
 
@@ -47,7 +57,7 @@ def write_run(run: RunLog, store: Path) -> Path:
         with workshop(store, run.meta.id[:20]) as made:
             fresh = made / "run"
             fresh.mkdir()
-            parts = write_parts(run.readings, fresh / _READINGS)
+            parts = _write_rows(run, fresh)
             run.events.write_parquet(fresh / "events.parquet", compression="zstd")
             (fresh / _META).write_text(_dump(run, parts), encoding="utf-8")
             _swap(fresh, place)
@@ -57,6 +67,24 @@ def write_run(run: RunLog, store: Path) -> Path:
             hint="choose another folder with --store",
         ) from error
     return place
+
+
+def _write_rows(run: RunLog, fresh: Path) -> tuple[str, ...]:
+    """All rows of a run; those of a wide job lie in parts already."""
+    if run.ranks is None:
+        return write_parts(run.readings, fresh / _READINGS)
+    (fresh / _READINGS).mkdir()
+    for part in run.ranks.parts:
+        _link(part, fresh / _READINGS / part.name)
+    run.ranks.states.write_parquet(fresh / RANKS, compression="zstd")
+    return tuple(part.name for part in run.ranks.parts)
+
+
+def _link(part: Path, name: Path) -> None:
+    try:
+        os.link(part, name)
+    except OSError:  # another file system, or one without links
+        shutil.copyfile(part, name)
 
 
 def _swap(fresh: Path, place: Path) -> None:
@@ -122,6 +150,7 @@ def _dump(run: RunLog, parts: Sequence[str]) -> str:
         "schema": SCHEMA,
         "meta": asdict(run.meta),
         "parts": list(parts),
+        **({} if run.ranks is None else {"leads": list(run.ranks.leads)}),
         "problems": [asdict(problem) for problem in run.problems],
         "sources": [asdict(source) for source in run.sources],
     }
@@ -137,7 +166,8 @@ def read_run(place: Path) -> RunLog:
                 f"{place}: written as {document.get('schema')}, this version reads {SCHEMA}",
                 hint="ingest the logs again",
             )
-        readings = read_parts(place / _READINGS, document["parts"])
+        ranks = _ranks(place, document) if "leads" in document else None
+        readings = _rows(place, document, ranks)
         events = pl.read_parquet(place / "events.parquet")
         return RunLog(
             meta=_meta(document["meta"]),
@@ -145,11 +175,28 @@ def read_run(place: Path) -> RunLog:
             events=events,
             problems=tuple(_problem(entry) for entry in document["problems"]),
             sources=tuple(_source(entry) for entry in document["sources"]),
+            ranks=ranks,
         )
     except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError) as error:
         raise StoreError(
             f"{place}: not a readable run directory ({error})", hint="ingest the logs again"
         ) from error
+
+
+def _ranks(place: Path, document: Mapping[str, Any]) -> Ranks:
+    return Ranks(
+        states=pl.read_parquet(place / RANKS),
+        leads=tuple(document["leads"]),
+        parts=tuple(place / _READINGS / name for name in document["parts"]),
+    )
+
+
+def _rows(place: Path, document: Mapping[str, Any], ranks: Ranks | None) -> pl.DataFrame:
+    """All rows, or of a wide job those of the leads."""
+    if ranks is None or not ranks.parts:
+        return read_parts(place / _READINGS, document["parts"])
+    leads = pl.col("rank").is_in(list(ranks.leads))
+    return scan_parts(ranks.parts).filter(leads).collect()
 
 
 def _meta(entry: Mapping[str, Any]) -> RunMeta:

@@ -40,15 +40,28 @@ def read_parts(folder: Path, names: Sequence[str]) -> pl.DataFrame:
     return pl.concat([pl.read_parquet(folder / name) for name in names])
 
 
+def scan_parts(paths: Sequence[Path]) -> pl.LazyFrame:
+    """The rows of parts with different columns; what a part has no column for is null."""
+    schema: dict[str, pl.DataType] = {}
+    for path in paths:
+        for name, kind in pl.read_parquet_schema(path).items():
+            schema.setdefault(name, kind)
+    return pl.scan_parquet(list(paths), schema=schema, missing_columns="insert")
+
+
 def _write(readings: pl.DataFrame, first: int, folder: Path) -> str:
-    """One part, under a name of its own until it is whole."""
-    table = readings.slice(first, PART_ROWS).rechunk().to_arrow()  # chunks would show in pages
-    fresh = folder / f".{first}"
+    return write_part(readings.slice(first, PART_ROWS), first // PART_ROWS, folder)
+
+
+def write_part(rows: pl.DataFrame, number: int, folder: Path) -> str:
+    """One part, under a name of its own until it is whole; returns its name. Raises OSError."""
+    table = rows.rechunk().to_arrow()  # chunks would show in the pages of the file
+    fresh = folder / f".{number}-{os.urandom(4).hex()}"
     _write_table(table, fresh)
     release()
     with fresh.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    name = f"{first // PART_ROWS:05}-{digest[:16]}.parquet"
+    name = f"{number:05}-{digest[:16]}.parquet"
     fresh.rename(folder / name)
     return name
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import IO, Any, Literal
 from loganalyze_parsers.blocks import open_bytes
 
 from loganalyze.config import load_data
+from loganalyze.digest import digest_of
 from loganalyze.errors import UnreadableInput
 from loganalyze.verify_numbers import holds
 
@@ -162,16 +162,12 @@ def _same(place: Path | None, path: str, entry: Mapping[str, Any]) -> Remark | N
 
 
 def _digest(place: Path, size: int) -> str:
-    """SHA-256 of the first `size` bytes, as hex; empty where they cannot be read."""
-    digest = hashlib.sha256()
+    """Hash of the first `size` bytes; empty where they cannot be read."""
     try:
-        with place.open("rb") as file:
-            while size > 0 and (data := file.read(min(size, _CHUNK))):
-                digest.update(data)
-                size -= len(data)
+        return digest_of(place, size)
     except OSError:
         return ""
-    return digest.hexdigest()
+
 
 
 def _outcomes(

@@ -20,7 +20,7 @@ from benchmarks.faultlab.ranks import processes
 from benchmarks.faultlab.recipe import Recipe
 from benchmarks.faultlab.rl import PolicyTrainer
 from benchmarks.faultlab.training import Trainer
-from benchmarks.faultlab.writers import real, writer_for
+from benchmarks.faultlab.writers import WRITERS, real, writer_for
 from benchmarks.faultlab.writers.base import SAVE_S, Writer
 
 #: Causes that are true of how a first process died, beside the fault.
@@ -47,7 +47,7 @@ def run(fault: Fault, seed: int, trainer: str, out: Path) -> Path:
         loop = PolicyTrainer if fault.loop == "rl" else Trainer
         running = loop(recipe, fault.make(onset), clock, exchange)
         last, how = _trained(running, writer, fault, folder)
-    label = _label(fault, recipe, onset, last, how, writer)
+    label = _label(fault, recipe, onset, last, how)
     label["lab_seconds"] = round(time.perf_counter() - began, 2)
     label["cpu_seconds"] = round(_processor_time() - worked, 2)
     (folder / "label.json").write_text(json.dumps(label, indent=1), encoding="utf-8")
@@ -128,19 +128,31 @@ def _between(trainer: Trainer, writer: Writer, step: int) -> None:
         writer.saved(step, SAVE_S + trainer.injection.saving(trainer, step))
 
 
-def _label(
-    fault: Fault, recipe: Recipe, onset: int, last: int, how: str, writer: Writer
-) -> dict[str, Any]:
-    """What is known of the run: see README.md beside this module."""
-    logged = [name for name in fault.metrics if name in writer.logs or name.startswith("aux_loss")]
+def evidence(fault: Fault, trainer: str) -> dict[str, Any]:
+    """Of what a fault shows in, what a trainer logs; and if nothing, what is lacking."""
+    logs = WRITERS[trainer].logs
+    logged = [name for name in fault.metrics if name in logs or name.startswith("aux_loss")]
     visible = not fault.metrics or bool(logged)
     return {
-        "schema": "faultlab/1", "fault": fault.name, "family": fault.family,
-        "healthy": fault.healthy, "causes": list(fault.causes), "kinds": list(fault.kinds),
+        "metrics": list(fault.metrics), "logged": logged, "visible": visible,
+        "why_not": "" if visible else f"{trainer} logs no {' or '.join(fault.metrics)}",
+    }  # fmt: skip
+
+
+def truth(fault: Fault, trainer: str) -> dict[str, Any]:
+    """The part of a label that the catalogue alone decides: a corrected entry needs no new runs."""
+    return {
+        "fault": fault.name, "family": fault.family, "healthy": fault.healthy,
+        "causes": list(fault.causes), "kinds": list(fault.kinds),
         "also": list(_DEATHS[fault.restart_kind]) if fault.restart else [],
+        **evidence(fault, trainer),
+    }  # fmt: skip
+
+
+def _label(fault: Fault, recipe: Recipe, onset: int, last: int, how: str) -> dict[str, Any]:
+    """What is known of the run: see README.md beside this module."""
+    return {
+        "schema": "faultlab/1", **truth(fault, recipe.trainer),
         "onset": None if fault.healthy else onset, "last_step": last, "ended": how,
-        "metrics": list(fault.metrics), "logged": logged,
-        "visible": visible,
-        "why_not": "" if visible else f"{recipe.trainer} logs no {' or '.join(fault.metrics)}",
         "interval": recipe.interval, "recipe": asdict(recipe),
     }  # fmt: skip

@@ -38,9 +38,12 @@ FAULTS = (
     Fault(name="entropy_collapse", family="rl", make=EntropyCollapse, recipe=_LOOP, loop="rl",
           trainers=_TRAINERS, kinds=("entropy_collapse",), metrics=("entropy",), at=0.5,
           causes=("C.RL.ENTROPY",)),
+    # The rate is a part of the fault: a diagnosis that names it is right.
     Fault(name="kl_blowup", family="rl", make=KLBlowup, recipe=_LOOP, loop="rl",
-          trainers=_TRAINERS, kinds=("kl_blowup", "reward_anomaly", "entropy_collapse"),
-          metrics=("kl",), at=0.5, causes=("C.RL.KL_DRIFT", "C.RL.UNSTABLE_UPDATE")),
+          trainers=_TRAINERS, at=0.5, metrics=("kl", "lr"),
+          kinds=("kl_blowup", "reward_anomaly", "entropy_collapse", "lr_schedule",
+                 "grad_explosion"),
+          causes=("C.RL.KL_DRIFT", "C.RL.UNSTABLE_UPDATE", "C.LR.TOO_HIGH", "C.LR.SCHEDULE")),
     Fault(name="healthy_rl", family="healthy", recipe=_LOOP, loop="rl", trainers=_TRAINERS,
           healthy=True),
 )  # fmt: skip

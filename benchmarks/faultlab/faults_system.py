@@ -273,7 +273,7 @@ FAULTS = (
           kinds=("checkpoint_failed", "crash"), metrics=(), causes=("C.CKPT.DISK_FULL",)),
     Fault(name="moe_collapse", family="experts", make=Collapse, trainers=("megatron", "wandb", "tensorboard"),
           recipe={"experts": 4, "batch": 8}, metrics=("aux_loss/load_balancing_loss",),
-          kinds=("loss_spike", "loss_divergence", "grad_explosion"),
+          kinds=("expert_imbalance", "loss_spike", "loss_divergence", "grad_explosion"),
           causes=("C.MOE.COLLAPSE", "C.MOE.IMBALANCE")),
     Fault(name="healthy_pauses", family="healthy", make=Pauses, healthy=True, trainers=_TIMED,
           recipe=_REAL),

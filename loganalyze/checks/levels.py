@@ -224,6 +224,17 @@ def weights_stand_still(context: CheckContext) -> CheckResult:
     return yes_or_no("weights_stand_still", swing < 1e-6, evidence)
 
 
+def updates_round_away(context: CheckContext) -> CheckResult:
+    """The weights' norm stopped moving while the rate went on and the gradient kept its size."""
+    if context.track("params_norm") is None:
+        return missing("updates_round_away", "params_norm")
+    told = {f.id: f for f in (*context.findings, *context.everything) if f.metric == "params_norm"}
+    shares = [f.statistics.get("movement_share") for f in told.values()]
+    known = [share for share in shares if isinstance(share, int | float)]
+    evidence = [seen("movement_share", float(share), "", "> 0.1") for share in known[:1]]
+    return yes_or_no("updates_round_away", bool(known), *evidence)
+
+
 LEVELS: dict[str, Check] = {
     check.__name__: check
     for check in (
@@ -231,5 +242,6 @@ LEVELS: dict[str, Check] = {
         loss_exactly_zero, zero_stands_for_nan, wild_line_before, loss_at_ln2, loss_tiny,
         val_low_too, factor_is_accumulation, offset_is_ln_parallel, nothing_changed_it,
         nan_to_the_end, broke_at_once, weights_stand_still,
+        updates_round_away,
     )
 }  # fmt: skip

@@ -268,6 +268,7 @@ _BESIDE: dict[str, Check] = {
     "memory_leaked": beside("memory_leaked", "memory_leak"),
     "host_memory_leaked": beside("host_memory_leaked", "host_memory_leak", notes=False),
     "audit_beside": beside("audit_beside", "config_audit"),
+    "experts_beside": beside("experts_beside", "expert_imbalance", notes=False),
     "length_beside": beside("length_beside", "length_explosion"),
 }
 

@@ -43,6 +43,7 @@ from loganalyze.detectors.rl import RL
 from loganalyze.detectors.speed import SPEED_OVER_TIME
 from loganalyze.detectors.speed_efficiency import EFFICIENCY
 from loganalyze.detectors.val_loss import DETECTOR as VAL_LOSS
+from loganalyze.detectors.weights import STOPPED
 from loganalyze.model import DetectorRun, Finding, RunLog, severity_rank
 
 DETECTORS: tuple[Detector, ...] = (
@@ -63,6 +64,7 @@ DETECTORS: tuple[Detector, ...] = (
     CLIP_RATE,
     CONCENTRATION,
     UPDATE_RATIO,
+    STOPPED,
     COLLAPSE,
     SKIPPED,
     ALL_SKIPPED,

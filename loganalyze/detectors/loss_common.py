@@ -100,6 +100,7 @@ def loss_search(context: Context, curve: Curve) -> Search:
         floor=0.002 if curve.log else floor,
         floor_of_exp=floor if curve.log else 0.0,
         skip=curve.skip,
+        pairs=curve.log,
     )
 
 

@@ -152,30 +152,72 @@ def _trend_at(before: list[Curve], step: int) -> tuple[float, float, int]:
 
 
 def misscaled(context: Context) -> list[Finding]:
-    """A first loss that is chance times the accumulation steps, or chance plus ln(ranks)."""
-    chance = _chance(context)
+    """A first loss that is chance times the accumulation steps, or chance plus ln(ranks).
+
+    Or a training loss that stands at the accumulation steps times the validation loss.
+    """
     known = [c for c in curves(context) if c.track.segment == 0]
-    if chance is None or not known or int(known[0].steps[0]) > 10 * known[0].track.interval:
+    if not known or context.profile == "rl":
         return []
-    curve = known[0]
+    return _beside_chance(context, known[0]) or _beside_validation(context, known[0])
+
+
+def _beside_chance(context: Context, curve: Curve) -> list[Finding]:
+    chance = _chance(context)
+    if chance is None or int(curve.steps[0]) > 10 * curve.track.interval:
+        return []
     first = float(curve.values[0])
-    for key in _ACCUMULATION:
-        count = _number(context, key)
-        if (
-            count
-            and count >= 2
-            and abs(first / (chance * count) - 1.0) < context.value("loss_misscaled.tolerance")
-        ):
-            return [_scaled(context, curve, chance, first, key, count)]
-    count = _micro_batches(context)
-    if count and abs(first / (chance * count) - 1.0) < context.value("loss_misscaled.tolerance"):
-        return [_scaled(context, curve, chance, first, "micro-batches", count)]
+    for by, count in _counts(context):
+        if abs(first / (chance * count) - 1.0) < context.value("loss_misscaled.tolerance"):
+            return [
+                _scaled(context, curve, by, count, expected=chance, chance_nat=chance, first=first)
+            ]
     for key in _PARALLEL:
-        count = _number(context, key)
+        size = _number(context, key)
         offset = context.value("loss_misscaled.tolerance_nat")
-        if count and count >= 2 and abs(first - chance - math.log(count)) < offset:
-            return [_scaled(context, curve, chance, first, f"ln({key})", count)]
+        if size and size >= 2 and abs(first - chance - math.log(size)) < offset:
+            by = f"ln({key})"
+            return [
+                _scaled(context, curve, by, size, expected=chance, chance_nat=chance, first=first)
+            ]
     return []
+
+
+def _counts(context: Context) -> list[tuple[str, float]]:
+    """What a loss that was summed and not averaged would be a multiple of: setting, count >= 2."""
+    told = [(key, _number(context, key)) for key in _ACCUMULATION]
+    told.append(("micro-batches", _micro_batches(context)))
+    return [(key, count) for key, count in told if count and count >= 2]
+
+
+def _beside_validation(context: Context, curve: Curve) -> list[Finding]:
+    """The evaluation averages its batches itself: both losses should be of one size."""
+    ratios = _over_validation(context, curve)
+    if len(ratios) < int(context.value("loss_misscaled.evaluations")):
+        return []
+    ratio = float(np.median(ratios))
+    for by, count in _counts(context):
+        if abs(ratio / count - 1.0) < context.value("loss_misscaled.tolerance_val"):
+            usual = float(curve.values[-1]) / ratio
+            made = _scaled(
+                context, curve, by, count, at=-1, expected=usual, rule="tolerance_val",
+                val_ratio=ratio,
+            )  # fmt: skip
+            return [made]
+    return []
+
+
+def _over_validation(context: Context, curve: Curve) -> list[float]:
+    """Training loss over validation loss at every evaluation of the curve's segment."""
+    found = []
+    for track in context.tracks("val_loss"):
+        if track.segment != curve.track.segment:
+            continue
+        for step, value in zip(track.steps, track.values, strict=True):
+            near = curve.values[np.abs(curve.steps - step) <= 10 * curve.track.interval]
+            if len(near) >= 3 and np.isfinite(value) and value > 0:
+                found.append(float(np.median(near)) / float(value))
+    return found
 
 
 def _micro_batches(context: Context) -> float | None:
@@ -207,21 +249,23 @@ def _number(context: Context, key: str) -> float | None:
 
 
 def _scaled(
-    context: Context, curve: Curve, chance: float, first: float, by: str, count: float
-) -> Finding:
+    context: Context, curve: Curve, by: str, count: float, *, at: int = 0, expected: float,
+    rule: str = "tolerance", **told: float,
+) -> Finding:  # fmt: skip
+    """at: the point whose loss should have been `expected` nat."""
     return finding(
         "loss_misscaled",
         "warning",
         track=curve.track,
         first=int(curve.steps[0]),
         last=int(curve.steps[-1]),
-        peak=int(curve.steps[0]),
-        statistics={"chance_nat": chance, "first": first, "by": by, "factor": count},
-        threshold=context.thresholds["loss_misscaled.tolerance"],
+        peak=int(curve.steps[at]),
+        statistics={**told, "by": by, "factor": count},
+        threshold=context.thresholds[f"loss_misscaled.{rule}"],
         evidence=(
             point(
-                context, curve.track, int(curve.at[0]), "loss_onset", unit="nat",
-                expected=f"{chance:.4g}",
+                context, curve.track, int(curve.at[at]), "loss_onset", unit="nat",
+                expected=f"{expected:.4g}",
             ),
         ),
     )  # fmt: skip

@@ -8,6 +8,8 @@ import numpy as np
 import polars as pl
 
 from loganalyze.detectors.base import Context, Detector, finding
+from loganalyze.detectors.rank_groups import rank_count, together
+from loganalyze.detectors.rank_missing import MISSING
 from loganalyze.model import Evidence, Finding, Severity, Threshold
 from loganalyze.series_trend import MAD_TO_SD, levels
 from loganalyze.tracks import FloatArray, IntArray, row_ref
@@ -15,6 +17,8 @@ from loganalyze.tracks import FloatArray, IntArray, row_ref
 #: Time a rank spends on its own work. comm_time_s is waiting: there the culprit has least.
 OWN_TIME = ("step_time_s", "forward_time_s", "backward_time_s", "data_time_s", "optimizer_time_s")
 _SAME = ("grad_norm", "loss")
+#: Standard errors by which a measured excess may lie below the least one.
+_WITHIN = 3.0
 #: Numbers beyond this are misprints, or what _parted treats like Inf.
 _LARGEST = 1e30
 
@@ -79,8 +83,9 @@ def detect_stragglers(context: Context) -> list[Finding]:
     for metric in OWN_TIME:
         found = [f for grid in grids(context, metric) for f in _slow(context, grid, 1.0)]
         if found:
-            return found
-    return [f for grid in grids(context, "comm_time_s") for f in _slow(context, grid, -1.0)]
+            return together(context, found)
+    found = [f for grid in grids(context, "comm_time_s") for f in _slow(context, grid, -1.0)]
+    return together(context, found)
 
 
 def _slow(context: Context, grid: Grid, sign: float) -> list[Finding]:
@@ -113,10 +118,11 @@ def _outliers(context: Context, apart: FloatArray, sign: float) -> tuple[IntArra
     spread = MAD_TO_SD * np.median(np.abs(middle - np.median(middle)))
     z = th.value("straggler_rank.z")
     least = th.value("straggler_rank.info_share" if sign > 0 else "straggler_rank.wait_share")
-    out = (middle > np.log1p(least)) & (middle > z * spread) & (middle > z * error)
+    near = middle > np.log1p(least) - _WITHIN * error  # a rank at the limit is not half a rank
+    out = near & (middle > z * spread) & (middle > z * error)
     at = np.flatnonzero(out).astype(np.int64)
     usual = np.delete(apart, at, axis=1)
-    most = max(1, int(th.value("straggler_rank.most") * apart.shape[1]))
+    most = max(1, int(th.value("straggler_rank.most") * rank_count(context, apart.shape[1])))
     if not len(at) or len(at) > most:
         return at[:0], middle[:0]
     excess = np.median(apart[:, at] - np.median(usual, axis=1, keepdims=True), axis=0)
@@ -143,7 +149,7 @@ def _straggler(
             "excess_share": share,
             "rank_time": others * float(np.exp(sign * np.median(apart[begin:]))),
             "usual_time": others,
-            "ranks": len(grid.ranks),
+            "ranks": rank_count(context, len(grid.ranks)),
             "waits_least": int(sign < 0),
         },
         threshold=threshold,
@@ -246,7 +252,7 @@ def _divergence(
         statistics={
             "value": float(grid.values[start, rank]),
             "others": others,
-            "ranks": len(grid.ranks),
+            "ranks": rank_count(context, len(grid.ranks)),
             "same_before": start,
         },
         threshold=threshold,
@@ -276,4 +282,5 @@ RANKS = (
         needs=(_SAME,),
         run=detect_divergence,
     ),
+    MISSING,
 )

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loganalyze.errors import UsageError
 from loganalyze.replay import capsule, checkpoint
 from loganalyze.replay.recipe import Request, Step, call, load_function
 from loganalyze.replay.state import to_device
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
 
 
 def load(kind: str, builder: str, request: Request) -> Step:
@@ -61,7 +65,8 @@ def from_capsule(step: Step, request: Request) -> Step:
     step.clip = held.clip if held.clip is not None else step.clip
     step.history = held.history
     step.environment = held.environment
-    step.after = held.after if wanted == held.step else {}
+    if wanted == held.step:
+        step.after, step.held = held.after, held.held
     return step
 
 
@@ -87,7 +92,8 @@ def _fits(step: Step, held: capsule.Capsule) -> None:
 def from_checkpoint(step: Step, request: Request) -> Step:
     """Loads a plain checkpoint into a Step's model and optimizer.
 
-    A file (or folder with one) of a state dict, or of {"model": ..., "optimizer": ...}.
+    A file (or folder with one) of a state dict, or of {"model": ..., "optimizer": ...}; a folder of
+    torch.distributed.checkpoint or of ZeRO shards, whose optimizer state is taken over by names.
     """
     if request.checkpoint is None:
         raise UsageError("from_checkpoint: needs --checkpoint", hint="a file or its folder")
@@ -99,6 +105,9 @@ def from_checkpoint(step: Step, request: Request) -> Step:
         optimizer = checkpoint.part(held, checkpoint.OPTIMIZER_KEYS)
         if step.optimizer is not None and isinstance(optimizer, Mapping):
             step.optimizer.load_state_dict(dict(optimizer))
+        named = held.get(checkpoint.NAMED)
+        if step.optimizer is not None and named:
+            _take_over(step.model, step.optimizer, named)
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{request.checkpoint}: doesn't fit the model: {error}") from error
     if request.step is not None and step.suspect is None:
@@ -106,3 +115,18 @@ def from_checkpoint(step: Step, request: Request) -> Step:
     step.batch = to_device(step.batch, request.device)
     step.micro_batches = to_device(list(step.micro_batches), request.device)
     return step
+
+
+def _take_over(model: nn.Module, optimizer: Optimizer, named: Mapping[str, Any]) -> None:
+    """State by parameter names; a group's settings where all its parameters had the same ones."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    document = optimizer.state_dict()
+    for group, own in zip(document["param_groups"], optimizer.param_groups, strict=True):
+        held = [names.get(id(parameter), "") for parameter in own["params"]]
+        for index, name in zip(group["params"], held, strict=True):
+            if name in named["state"]:
+                document["state"][index] = named["state"][name]
+        told = [named["settings"].get(name) for name in held]
+        if told and told[0] and all(item == told[0] for item in told):
+            group.update({key: value for key, value in told[0].items() if key in group})
+    optimizer.load_state_dict(document)

@@ -64,7 +64,7 @@ class _Recording:
         """The last step is over, the model is itself again."""
         self._close(control)
         if self.recorder is not None:
-            self.recorder.flush()
+            self.recorder.close()
         for hook in self._hooks:
             hook.remove()
 

@@ -2,7 +2,8 @@
 
 capsule.json (schema loganalyze.capsule/1), state.safetensors (model and optimizer before the first
 recorded step), batches.safetensors, after.safetensors (parameters right after the suspect step,
-where they were at hand), tail.txt (the end of the training log, where it was named).
+where they were at hand), held.safetensors (right before its update, where its gradients weren't
+finite), tail.txt (the end of the training log, where it was named).
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Capsule:
     log_tail: str = ""
     extra: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)  # step -> offset, memory
     after: Mapping[str, Tensor] = field(default_factory=dict)
+    held: Mapping[str, Tensor] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -59,14 +61,15 @@ def write(folder: Path, capsule: Capsule) -> Path:
         "optimizer": storage.pack(capsule.snapshot.optimizer, "optimizer", state),
         "modes": dict(capsule.snapshot.modes),
         "steps": [_step(item, capsule.extra.get(item.step, {}), batches) for item in capsule.steps],
-        "after": bool(capsule.after), "environment": dict(capsule.environment),
+        "after": bool(capsule.after), "held": bool(capsule.held), "environment": dict(capsule.environment),
     }  # fmt: skip
     storage.write_tensors(temporary / "state.safetensors", state)
     storage.write_tensors(temporary / "batches.safetensors", batches)
-    if capsule.after:
-        after: dict[str, Tensor] = {}
-        storage.pack(capsule.after, "after", after)
-        storage.write_tensors(temporary / "after.safetensors", after)
+    for name, tensors in (("after", capsule.after), ("held", capsule.held)):
+        if tensors:
+            packed: dict[str, Tensor] = {}
+            storage.pack(tensors, name, packed)
+            storage.write_tensors(temporary / f"{name}.safetensors", packed)
     (temporary / "tail.txt").write_text(mask(capsule.log_tail), encoding="utf-8")
     storage.write_json(temporary / "capsule.json", document)
     if folder.exists():
@@ -102,7 +105,6 @@ def _read(folder: Path, document: Mapping[str, Any]) -> Capsule:
     optimizer = storage.unpack(document["optimizer"], state)
     if optimizer is not None:  # JSON's keys are texts, an optimizer's are numbers
         optimizer["state"] = {int(key): value for key, value in optimizer["state"].items()}
-    after = storage.read_tensors(folder / "after.safetensors") if document["after"] else {}
     return Capsule(
         reason=document["reason"], step=document["step"], text=document["text"],
         precision=document["precision"], clip=document["clip"], builder=document["builder"],
@@ -110,8 +112,16 @@ def _read(folder: Path, document: Mapping[str, Any]) -> Capsule:
         snapshot=Snapshot(storage.unpack(document["model"], state), optimizer, document["modes"]),
         steps=tuple(_recorded(item, batches) for item in document["steps"]),
         environment=document["environment"],
-        after={name.removeprefix("after/"): tensor for name, tensor in after.items()},
+        after=_parameters(folder, "after", document), held=_parameters(folder, "held", document),
     )  # fmt: skip
+
+
+def _parameters(folder: Path, name: str, document: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Parameters of a file that may be missing, by their names."""
+    if not document.get(name):
+        return {}
+    found = storage.read_tensors(folder / f"{name}.safetensors")
+    return {key.removeprefix(f"{name}/"): tensor for key, tensor in found.items()}
 
 
 def _recorded(item: Mapping[str, Any], batches: Mapping[str, Tensor]) -> Recorded:

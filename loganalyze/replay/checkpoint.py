@@ -16,6 +16,8 @@ from loganalyze.replay.state import to_device
 
 #: Where trainers put the two parts, in order of trial.
 MODEL_KEYS = ("model", "state_dict", "model_state_dict", "module")
+#: An optimizer's state by parameter names: {"state": ..., "settings": ...}.
+NAMED = "named_optimizer"
 OPTIMIZER_KEYS = ("optimizer", "optimizer_state_dict", "optim")
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 
@@ -23,10 +25,11 @@ _SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 def load(path: Path, device: str, *, trust: bool, arrays: bool = False) -> dict[str, Any]:
     """A checkpoint's dict. Pickles are refused unless trusted: UsageError says which and why.
 
-    arrays: NumPy arrays are let through beside tensors.
+    A ZeRO folder gives what `zero.load` gives, under MODEL_KEYS[0] and NAMED. arrays: NumPy arrays are let through beside tensors.
     """
     if path.is_dir() and zero.holds_zero(path):
-        return dict(to_device(zero.load(path, trust=trust), device))
+        held = to_device(zero.load(path, trust=trust), device)
+        return {MODEL_KEYS[0]: held.pop("model"), NAMED: held}
     file = _file(path, trust)
     if file.suffix == ".safetensors":
         return dict(storage.read_tensors(file, device))

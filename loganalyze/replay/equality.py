@@ -17,6 +17,8 @@ from loganalyze.replay.state import digest
 _EXACT_BEFORE = 4
 #: An optimizer of normalised steps moves a weight either way: twice its step, and some more.
 _MOVES = 4.0
+#: Of a tensor's largest value: rounding along the way is far below it, a flipped high bit above.
+_OFF = 1e-4
 
 
 def matches(data: Recorded, outcome: Outcome, rules: Thresholds) -> list[Match]:
@@ -60,6 +62,32 @@ def parameters(
         same = "differs" if far else "close"
     return [Match(step=step, name="parameters", recorded=_short(theirs), replayed=_short(ours),
                   state=same)]  # fmt: skip
+
+
+def weights(step: int, held: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> list[Match]:
+    """The hash of all parameters right before the update, where the recorder kept them."""
+    names = sorted(held.keys() & before.keys())
+    if not names:
+        return []
+    theirs, ours = ("".join(digest(side[name]) for name in names) for side in (held, before))
+    far = any(off > _OFF for off, _ in _changes(held, before))
+    same: Equality = "equal" if theirs == ours else "differs" if far else "close"
+    return [Match(step=step, name="weights", recorded=_short(theirs), replayed=_short(ours),
+                  state=same)]  # fmt: skip
+
+
+def _changes(held: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> list[tuple[float, str]]:
+    """Largest difference of each tensor in units of its largest value, the farthest first."""
+    found = []
+    for name in held.keys() & before.keys():
+        one, two = held[name].cpu().double(), before[name].cpu().double()
+        gap = (one - two).abs().nan_to_num(0.0 if _same_holes(one, two) else math.inf, math.inf)
+        found.append((float(gap.max()) / max(float(two.abs().nan_to_num(0.0).max()), 1e-12), name))
+    return sorted(found, reverse=True)
+
+
+def _same_holes(one: Tensor, two: Tensor) -> bool:
+    return bool((one.isfinite() == two.isfinite()).all())
 
 
 def _gaps(
@@ -117,6 +145,17 @@ def verdict(found: Sequence[Match], same_place: bool) -> tuple[Reproduced, Match
         return "close", first
     near = any(match.step < differing.step for match in found)
     return ("not_reproduced" if near else "not_the_same"), differing
+
+
+def altered(
+    held: Mapping[str, Tensor], before: Mapping[str, Tensor]
+) -> tuple[LayerSuspect, ...]:
+    """Layers whose weights were others than the replay's right before the update."""
+    return tuple(
+        LayerSuspect(name=name.rpartition(".")[0], where="state", ratio=off, against="recorded")
+        for off, name in _changes(held, before)
+        if off > _OFF
+    )
 
 
 def flipped(

@@ -62,7 +62,8 @@ class Step:
 
     loss_fn(model, batch) is the mean loss that training minimised, a scalar. model and optimizer
     are in the state before `before[0]`, or before the suspect where `before` is empty.
-    after: parameters as they were right after the suspect step, where the recorder kept them.
+    after, held: parameters right after the suspect step, and right before its update, where the
+    recorder kept them.
     """
 
     model: nn.Module
@@ -81,6 +82,7 @@ class Step:
     before: tuple[Recorded, ...] = ()
     history: tuple[float, ...] = ()  # losses of earlier steps, for what is usual
     after: Mapping[str, Tensor] = field(default_factory=dict)
+    held: Mapping[str, Tensor] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)  # see environment.capture
     select: Callable[[Any, Sequence[int]], Any] | None = None  # some samples of a batch
     decode: Callable[[Any], str] | None = None  # a batch of one sample as text

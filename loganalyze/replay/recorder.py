@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from loganalyze.replay import batches, capsule, environment, state, storage
+from loganalyze.replay.guard import Guard
 from loganalyze.replay.recipe import Precision, Recorded
 from loganalyze.replay.watch import Watch
 
@@ -117,6 +118,7 @@ class Recorder:
         self._snapshots: deque[tuple[int, state.Snapshot]] = deque(maxlen=2)
         self._waiting: deque[Open] = deque()
         self._watch = Watch()
+        self._guard: Guard | None = None
         self._since = self._since_bytes = self._held_bytes = 0
         self._rested = 0.0
         self._quiet_until = -1
@@ -132,6 +134,8 @@ class Recorder:
         sample_ids: Sequence[object] = (), seed: int | None = None, offset: int | None = None,
     ) -> Open:  # fmt: skip
         """Opens a step: before its forward pass, after its batch was loaded."""
+        if self._guard is None and self.optimizer is not None:
+            self._guard = Guard(self.model, self.optimizer)
         if self._due():
             self._snapshot(number)
         self._since += 1
@@ -188,6 +192,13 @@ class Recorder:
             with (self.folder / "steps.jsonl").open("a", encoding="utf-8") as file:
                 file.write("".join(self._rows))
             self._rows.clear()
+
+    def close(self) -> None:
+        """Writes what waits and lets go of the optimizer; the next step would take hold again."""
+        self.flush()
+        if self._guard is not None:
+            self._guard.close()
+            self._guard = None
 
     def _judge(self, opened: Open, *, current: bool) -> None:
         values = {name: value() for name, value in opened.values.items()}
@@ -249,11 +260,12 @@ class Recorder:
         start, snapshot = early[-1] if early else usable[0]
         steps = [step for step in self._steps if start <= step.number <= opened.number]
         kept = state.take(self.model, None, "cpu").tensors if after else {}
+        held = self._guard.kept if after and self._guard is not None else {}
         return capsule.Capsule(
             reason=reason, step=opened.number, snapshot=snapshot, text=text,
             steps=tuple(_recorded(step) for step in steps), precision=self.precision,
             clip=self.clip, builder=self.builder, history=tuple(self._watch.losses),
-            log_tail=_tail(self._log), after=kept, environment=environment.capture(),
+            log_tail=_tail(self._log), after=kept, held=held, environment=environment.capture(),
             extra={
                 step.number: {"offset": step.given["offset"], "peak_memory": step.peak_memory}
                 for step in steps

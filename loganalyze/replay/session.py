@@ -120,7 +120,10 @@ def _forward(step: Step, data: Recorded, request: Request, rules: Thresholds) ->
     found += equality.matches(data, suspect, rules)
     found += equality.parameters(data.step, step.after, before.tensors, step.model)
     found += equality.logged(data.step, request.logged, suspect, rules)
-    flipped = list(equality.flipped(step.after, before.tensors, step.model))
+    found += equality.weights(data.step, step.held, before.tensors)
+    flipped = equality.altered(step.held, before.tensors) or equality.flipped(
+        step.after, before.tensors, step.model
+    )
     before.restore(step.model, step.optimizer)
     probe = Probe(step.model, start.tensors)
     with spent() as full:
@@ -131,7 +134,7 @@ def _forward(step: Step, data: Recorded, request: Request, rules: Thresholds) ->
     untouched = looked.same(suspect) and state.digests(step.model) == ended
     return _Run(
         data=data, start=start, before=before, outcomes=outcomes, measured=measured, matches=found,
-        suspect=suspect, seen=seen, untouched=untouched, flipped=flipped, seconds=seconds,
+        suspect=suspect, seen=seen, untouched=untouched, flipped=list(flipped), seconds=seconds,
         memory=memory,
     )  # fmt: skip
 

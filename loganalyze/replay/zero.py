@@ -1,6 +1,7 @@
 """DeepSpeed ZeRO checkpoint folders as one fp32 state dict, joined as zero_to_fp32.py does.
 
-Shards are pickles with objects of DeepSpeed's, so they are only read where they are trusted;
+What the optimizer keeps of every value (exp_avg, exp_avg_sq, momentum) lies in flat parts like the
+weights, and is joined the same way. Shards are pickles with objects of DeepSpeed's, so they are only read where they are trusted;
 DeepSpeed itself isn't needed: classes that aren't installed become empty stand-ins.
 """
 
@@ -18,6 +19,8 @@ from torch import Tensor
 
 from loganalyze.errors import StoreError, UsageError
 
+#: Of the optimizer's groups: what a builder's optimizer takes over.
+_SETTINGS = ("lr", "betas", "eps", "weight_decay", "momentum")
 _OPTIM, _MODEL = "*_optim_states.pt", "*_model_states.pt"
 Shapes = Mapping[str, Sequence[int]]
 
@@ -27,8 +30,9 @@ def holds_zero(path: Path) -> bool:
     return any(_tagged(path).glob(_OPTIM))
 
 
-def load(path: Path, *, trust: bool) -> dict[str, Tensor]:
-    """Every parameter in fp32 and every buffer by name, on the CPU.
+def load(path: Path, *, trust: bool) -> dict[str, dict[str, Any]]:
+    """model: every parameter in fp32 and every buffer by name, on the CPU; state and settings: what
+    the optimizer kept of a parameter and its group's learning rate, betas and so on, by name.
 
     Raises UsageError where the folder isn't trusted or is of a model split by tensor parallelism,
     StoreError where shards are missing or don't add up.
@@ -53,7 +57,7 @@ def load(path: Path, *, trust: bool) -> dict[str, Tensor]:
         raise StoreError(f"{folder}: ZeRO shards of a form not known ({error!r})") from error
 
 
-def _joined(folder: Path, optim: Sequence[Any], models: Sequence[Any]) -> dict[str, Tensor]:
+def _joined(folder: Path, optim: Sequence[Any], models: Sequence[Any]) -> dict[str, dict[str, Any]]:
     head, stage, world = models[0], int(optim[0]["zero_stage"]), optim[0]["partition_count"]
     world = max(world) if isinstance(world, list) else int(world)
     if world != len(optim):
@@ -63,19 +67,70 @@ def _joined(folder: Path, optim: Sequence[Any], models: Sequence[Any]) -> dict[s
         for name, tensor in head["module"].items() if name in head["buffer_names"]
     }  # fmt: skip
     made |= _frozen(models, stage)
-    if stage <= 2:
-        for index, shapes in enumerate(head["param_shapes"]):
-            flat = torch.cat([shard["single_partition_of_fp32_groups"][index] for shard in optim])
-            gaps = (optim[0].get("param_alignment_paddings") or {index: [0] * len(shapes)})[index]
-            made |= _cut(flat, shapes, gaps)
-    else:
-        shapes = {name: s for group in head["param_shapes"] for name, s in group.items()}
-        flats = [torch.cat(list(shard["fp32_flat_groups"])) for shard in optim]
-        made |= _zipped(flats, shapes)
+    weights = "single_partition_of_fp32_groups" if stage <= 2 else "fp32_flat_groups"
+    made |= _whole([shard[weights] for shard in optim], head, optim[0], stage)
+    state, settings = _optimizer(optim, head, stage)
     for twin, name in head.get("shared_params", {}).items():
-        if name in made:
-            made[twin] = made[name]
+        for table in (made, state, settings):
+            if name in table:
+                table[twin] = table[name]
+    return {"model": made, "state": state, "settings": settings}
+
+
+def _whole(
+    parts: Sequence[Sequence[Tensor]], head: Any, shard: Any, stage: int
+) -> dict[str, Tensor]:
+    """Flat parts, a tensor for each group of each rank, as one tensor for each parameter."""
+    if stage > 2:
+        shapes = {name: s for group in head["param_shapes"] for name, s in group.items()}
+        return _zipped([torch.cat(list(rank)) for rank in parts], shapes)
+    made = {}
+    for index, shapes in enumerate(head["param_shapes"]):
+        flat = torch.cat([rank[index] for rank in parts])
+        gaps = (shard.get("param_alignment_paddings") or {index: [0] * len(shapes)})[index]
+        made |= _cut(flat, shapes, gaps)
     return made
+
+
+def _optimizer(
+    optim: Sequence[Any], head: Any, stage: int
+) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+    """State and settings by parameter; both empty where the shards hold no state."""
+    ranks = [_entries(shard, stage) for shard in optim]
+    if not all(ranks):
+        return {}, {}
+    state: dict[str, dict[str, Any]] = {}
+    flat = [key for key, value in ranks[0][0].items() if isinstance(value, Tensor) and value.ndim]
+    for key in flat:
+        parts = [[entry[key] for entry in rank] for rank in ranks]
+        for name, tensor in _whole(parts, head, optim[0], stage).items():
+            state.setdefault(name, {})[key] = tensor
+    settings = {}
+    groups = _groups(optim[0], stage)
+    alike = len(ranks[0]) == len(head["param_shapes"])  # else ZeRO 3 groups them otherwise
+    for index, shapes in enumerate(head["param_shapes"]):
+        entry = index if alike else 0
+        group = next((g for g in groups if entry in g["params"]), {})
+        step = ranks[0][entry].get("step", group.get("step"))
+        for name in shapes:
+            settings[name] = {key: group[key] for key in _SETTINGS if key in group}
+            if step is not None and name in state:
+                state[name]["step"] = torch.tensor(float(step))
+    return state, settings
+
+
+def _entries(shard: Any, stage: int) -> list[Any]:
+    """The optimizer's state of each flat group; elastic checkpoints (old ones) hold a list."""
+    base = shard.get("base_optimizer_state" if stage <= 2 else "optimizer_state_dict")
+    if isinstance(base, Sequence):
+        return list(base)
+    entries = base["state"] if base else {}
+    return [entries[key] for key in sorted(entries)]
+
+
+def _groups(shard: Any, stage: int) -> list[Any]:
+    base = shard.get("base_optimizer_state" if stage <= 2 else "optimizer_state_dict")
+    return list(base["param_groups"]) if isinstance(base, Mapping) else []
 
 
 def _cut(flat: Tensor, shapes: Shapes, gaps: Sequence[int]) -> dict[str, Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,11 +12,11 @@ from loganalyze_parsers import text_log
 from loganalyze_parsers.textlog import TextLog
 
 from loganalyze.assemble import assemble
-from loganalyze.ingest import safe_name
+from loganalyze.digest import Digest
 from loganalyze.inputs import rank_of, stem
 from loganalyze.masking import masked_source
 from loganalyze.model import Account, Batch, Problem, RunLog, Source
-from loganalyze.parts import Parts
+from loganalyze.parts import Parts, safe_name
 from loganalyze.reading import total_of
 from loganalyze.watch.tail import Piece, Tail
 
@@ -56,7 +55,7 @@ class _Part:
 
     log: TextLog
     accounts: list[Account] = field(default_factory=list)
-    digest: hashlib._Hash = field(default_factory=hashlib.sha256)
+    digest: Digest = field(default_factory=Digest)
     size: int = 0
 
 

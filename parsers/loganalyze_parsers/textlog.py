@@ -73,16 +73,25 @@ class TextLog:
         self._made: Counter[str] = Counter()
         self._ranks_per_node = 0
         self.names = Names()
+        self.whole: Callable[[int, int], None] | None = None  # see batches()
         self._stateless = sum(1 << i for i, one in enumerate(dialects) if one.stateless)
         self._open = 0  # bits of the readers that wait for more
 
     def batches(self, blocks: Iterator[Block]) -> Iterator[Batch]:
         """One batch a block, and a last one for what was open at the end.
 
-        May be called again for the next part of a rotated log, after turn_to().
+        May be called again for the next part of a rotated log, after turn_to(). `whole` is called
+        with the next offset and line when all lines with a newline were read, and no more.
         """
+        offset, line, told = 0, 1, self.whole is None
         for block, looks in ahead(self._look, blocks):
+            if not told and self.whole is not None and not block.data.endswith(b"\n"):
+                self.whole(block.offset, block.first_line)
+                told = True
             yield self._batch(self._prepared(block, looks))
+            offset, line = block.offset + len(block.data), block.first_line + len(block.bounds[0])
+        if not told and self.whole is not None:
+            self.whole(offset, line)
         yield self.finish()
 
     def feed(self, block: Block) -> Batch:

@@ -21,7 +21,7 @@ import replay_lab as lab
 import torch
 
 from loganalyze.errors import StoreError, UsageError
-from loganalyze.replay import Request, Step, checkpoint, zero
+from loganalyze.replay import Request, Step, checkpoint, from_checkpoint, zero
 from loganalyze.replay.recipe import load_step
 from loganalyze.replay.session import replay
 from loganalyze.replay.state import digests
@@ -40,33 +40,66 @@ class Stage(IntEnum):
     ONE, TWO, THREE = 1, 2, 3
 
 
-def write_zero(folder: Path, model: torch.nn.Module, stage: int, world: int) -> None:
-    """Shards as DeepSpeed writes them, padding and foreign objects included."""
+def write_zero(
+    folder: Path, model: torch.nn.Module, stage: int, world: int,
+    optimizer: torch.optim.Optimizer | None = None,
+) -> None:  # fmt: skip
+    """Shards as DeepSpeed writes them, padding and foreign objects included.
+
+    One flat group for each of the optimizer's; each rank holds its part of the weights and, under
+    `base_optimizer_state` (ZeRO 3: `optimizer_state_dict`), of the moments. ZeRO 1 and 2 save the
+    weights without the padding that the moments keep.
+    """
     tag = folder / "global_step7"
     tag.mkdir(parents=True)
     (folder / "latest").write_text("global_step7", encoding="utf-8")
+    names = {id(p): n for n, p in model.named_parameters()}
+    groups = ([[names[id(p)] for p in group["params"]] for group in optimizer.param_groups]
+              if optimizer is not None else [list(names.values())])  # fmt: skip
     named = OrderedDict((n, p.detach().clone()) for n, p in model.named_parameters())
-    shapes = OrderedDict((n, p.shape) for n, p in named.items())
-    if stage == 3:
-        parts = [torch.nn.functional.pad(p.flatten(), (0, -p.numel() % world)).chunk(world)
-                 for p in named.values()]  # fmt: skip
-        shards = [torch.cat([part[rank] for part in parts]) for rank in range(world)]
-    else:
-        flat = torch.cat([p.flatten() for p in named.values()])
-        shards = list(torch.nn.functional.pad(flat, (0, -flat.numel() % (2 * world))).chunk(world))
+    kept = {} if optimizer is None else {names[id(p)]: s for p, s in optimizer.state.items()}
     key = "fp32_flat_groups" if stage == 3 else "single_partition_of_fp32_groups"
-    for rank, shard in enumerate(shards):
-        state = {"zero_stage": Stage(stage), "partition_count": world, key: [shard.clone()],
+    for rank in range(world):
+        weights = [flat_part([named[n] for n in group], stage, rank, world) for group in groups]
+        if stage < 3 and rank == world - 1:
+            weights = [w[: w.numel() - padding([named[n] for n in g], world)]
+                       for w, g in zip(weights, groups, strict=True)]  # fmt: skip
+        state = {"zero_stage": Stage(stage), "partition_count": [world] * len(groups), key: weights,
                  "loss_scaler": LossScaler()}  # fmt: skip
+        if optimizer is not None:
+            state["base_optimizer_state" if stage < 3 else "optimizer_state_dict"] = {
+                "state": {i: {"step": kept[group[0]]["step"], **{
+                    k: flat_part([kept[n][k] for n in group], stage, rank, world)
+                    for k in ("exp_avg", "exp_avg_sq")}} for i, group in enumerate(groups)},
+                "param_groups": [
+                    {**{k: v for k, v in own.items() if k != "params"}, "params": [i]}
+                    for i, own in enumerate(optimizer.param_groups)],
+            }  # fmt: skip
         torch.save({"optimizer_state_dict": state, "ds_config": {}},
                    tag / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")  # fmt: skip
     head = {
         "module": {n: p.bfloat16() for n, p in named.items()}, "buffer_names": [],
-        "param_shapes": [shapes], "shared_params": {"twin.weight": "head.weight"},
+        "param_shapes": [OrderedDict((n, named[n].shape) for n in group) for group in groups],
+        "shared_params": {"twin.weight": "head.weight"} if optimizer is None else {},
         "ds_version": "0.19.8",
     }  # fmt: skip
     name = "mp_rank_00" if stage < 3 else "zero_pp_rank_0_mp_rank_00"
     torch.save(head, tag / f"{name}_model_states.pt")
+
+
+def padding(tensors: list[torch.Tensor], world: int) -> int:
+    """Zeros behind a flat group: NCCL wants every part to begin at an even place."""
+    return -sum(t.numel() for t in tensors) % (2 * world)
+
+
+def flat_part(tensors: list[torch.Tensor], stage: int, rank: int, world: int) -> torch.Tensor:
+    """A rank's part of a group: of all values in a row, or in ZeRO 3 of each tensor."""
+    if stage == 3:
+        parts = [torch.nn.functional.pad(t.flatten(), (0, -t.numel() % world)).chunk(world)[rank]
+                 for t in tensors]  # fmt: skip
+        return torch.cat(parts)
+    flat = torch.cat([t.flatten() for t in tensors])
+    return torch.nn.functional.pad(flat, (0, padding(tensors, world))).chunk(world)[rank].clone()
 
 
 @pytest.mark.parametrize(("stage", "world"), [(1, 1), (2, 2), (2, 12), (3, 2), (3, 3)])
@@ -78,12 +111,63 @@ def test_zero_folders_are_joined(
     write_zero(tmp_path, made.model, stage, world)
     for name in ("LossScaler", "Stage"):
         monkeypatch.delattr(sys.modules[__name__], name)
-    held = checkpoint.load(tmp_path, "cpu", trust=True)
+    held = checkpoint.load(tmp_path, "cpu", trust=True)["model"]
     twin = held.pop("twin.weight")
     assert torch.equal(twin, held["head.weight"])
     assert held.keys() == dict(made.model.named_parameters()).keys()
     for name, parameter in made.model.named_parameters():
         assert torch.equal(held[name], parameter), name
+
+
+def decayed() -> Step:
+    """The lab's model with two groups of parameters, as most trainers have them."""
+    made = lab.build(seed=5)
+    matrices = [p for p in made.model.parameters() if p.ndim > 1]
+    others = [p for p in made.model.parameters() if p.ndim < 2]
+    made.optimizer = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
+        lr=3e-3,
+    )
+    return made
+
+
+@pytest.mark.parametrize(("stage", "world"), [(1, 1), (2, 3), (3, 2)])
+def test_zero_folders_bring_the_optimizer_along(stage: int, world: int, tmp_path: Path) -> None:
+    """The step after the checkpoint is the one that training took, bit for bit."""
+    generator = torch.Generator().manual_seed(3)
+    trained = decayed()
+    for _ in range(5):
+        lab.one_step(trained, lab.text(8, generator))
+    assert trained.optimizer is not None
+    for group in trained.optimizer.param_groups:
+        group["lr"] = 1e-3  # as a scheduler left it
+    write_zero(tmp_path, trained.model, stage, world, trained.optimizer)
+    batch = lab.text(8, generator)
+    step = from_checkpoint(decayed(), Request(step=6, checkpoint=tmp_path, trust=True))
+    assert digests(step.model) == digests(trained.model)
+    torch.manual_seed(1)
+    lab.one_step(trained, batch)
+    torch.manual_seed(1)
+    lab.one_step(step, batch)
+    assert digests(step.model) == digests(trained.model)
+
+
+def test_a_builder_that_groups_otherwise_keeps_its_settings(tmp_path: Path) -> None:
+    """Moments go by names; learning rate and decay only where a whole group had the same ones."""
+    trained = decayed()
+    lab.one_step(trained, lab.text(8, torch.Generator().manual_seed(3)))
+    assert trained.optimizer is not None
+    write_zero(tmp_path, trained.model, 2, 2, trained.optimizer)
+    other = lab.build(seed=5)
+    other.optimizer = torch.optim.AdamW(other.model.parameters(), lr=7.0)
+    step = from_checkpoint(other, Request(step=2, checkpoint=tmp_path, trust=True))
+    assert step.optimizer is not None
+    assert step.optimizer.param_groups[0]["lr"] == 7.0
+    for (name, own), theirs in zip(step.model.named_parameters(), trained.model.parameters(),
+                                   strict=True):  # fmt: skip
+        for key in ("exp_avg", "exp_avg_sq"):
+            expected = trained.optimizer.state[theirs][key]
+            assert torch.equal(step.optimizer.state[own][key], expected), name
 
 
 def test_zero_folders_that_cannot_be_joined_say_why(tmp_path: Path) -> None:

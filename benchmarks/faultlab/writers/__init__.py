@@ -12,7 +12,7 @@ from benchmarks.faultlab.writers.plain import PlainWriter
 from benchmarks.faultlab.writers.tensorboard import TensorBoardWriter
 from benchmarks.faultlab.writers.wandb import WandbWriter
 
-__all__ = ["real", "writer_for"]
+__all__ = ["WRITERS", "real", "writer_for"]
 
 WRITERS: dict[str, type[Writer]] = {
     "megatron": MegatronWriter,

@@ -25,6 +25,7 @@ class MegatronWriter(Writer):
         "loss", "val_loss", "lr", "grad_norm", "params_norm", "loss_scale", "skipped_steps",
         "nan_steps", "step_time_s", "tflops_per_gpu", "global_batch_size", "samples_seen",
         "mem_allocated_bytes", "mem_reserved_bytes", "forward_time_s", "data_time_s", "config",
+        "vocab_size",
     )  # fmt: skip
 
     def launch(self, loaded: int | None = None) -> None:

@@ -21,6 +21,7 @@ class WandbWriter(Writer):
         "loss", "val_loss", "lr", "grad_norm", "params_norm", "step_time_s", "data_time_s",
         "tokens_per_s", "mem_active_bytes", "mem_peak_reserved_bytes", "host_rss_bytes", "host_mem_used_bytes", "kl",
         "entropy", "reward", "response_length", "config",
+        "vocab_size",
     )  # fmt: skip
 
     def launch(self, loaded: int | None = None) -> None:

@@ -1,0 +1,247 @@
+"""A job with hundreds or thousands of rank files: workers read them, the driver holds a few.
+
+Every rank is read and cut into segments by itself, its rows go into a part of the store; what
+comes back is small. All ranks are reduced to states (rank_states), and the detectors see the rows
+of the leads: a sample of healthy ranks, those that print the records, those that failed and those
+whose states are suspicious.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import polars as pl
+
+from loganalyze.assemble import EVENT_SCHEMA, assemble, empty_readings
+from loganalyze.grouping import Group
+from loganalyze.inputs import rank_of
+from loganalyze.leads import choose_leads
+from loganalyze.masking import mask
+from loganalyze.model import Problem, Ranks, RunLog, RunMeta, Source
+from loganalyze.parts import Parts, safe_name
+from loganalyze.rank_states import SHARED, TIMES, merged, middles, sample, sample_size, states_of
+from loganalyze.reading import Parse, Progress, read_file
+from loganalyze.shards import (
+    Place,
+    Shard,
+    Workers,
+    chains_of,
+    cut,
+    masking_of,
+    rows_written,
+    size_of,
+    written,
+)
+from loganalyze.spill import mapped_file
+from loganalyze.store_parts import scan_parts, write_part
+
+#: Rank files from which a job is wide: up to here all rows are held.
+MANY_RANKS = 256
+#: Of events that many ranks tell alike, at the same step, those of so many ranks are kept.
+ALIKE, ALIKE_FAILURES = 8, 64
+FAILURES = frozenset({
+    "exception", "oom", "host_oom", "comm_timeout", "comm_error", "xid", "hardware_error", "hang",
+    "disk_full", "killed", "signal", "checkpoint_failed",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanksRead:
+    """What a shard of rank files gave. part: its rows; events: a file of the shard's folder.
+
+    rows: records of each rank. records: training records of `leader`, the rank with the most
+    (the lowest of equals); meta: what its records say of the run.
+    """
+
+    part: str
+    events: str
+    sources: tuple[Source, ...]
+    problems: tuple[Problem, ...]
+    rows: Mapping[int, int]
+    records: int
+    leader: int
+    meta: RunMeta | None
+    config: Mapping[str, str]
+    frameworks: Counter[str]
+
+
+def is_wide(group: Group) -> bool:
+    """Whether a group is a job with very many rank files."""
+    if len(group.paths) <= MANY_RANKS or group.columns:
+        return False
+    return len({rank_of(path) for path in group.paths} - {None}) > MANY_RANKS
+
+
+def read_ranks(shard: Shard) -> str:
+    """Read a shard's rank files; the name of the file in its folder that says what they gave."""
+    runs: list[RunLog] = []
+    events: list[pl.DataFrame] = []
+    frameworks: Counter[str] = Counter()
+    index = shard.first
+    with masking_of(shard):
+        for chain in shard.chains:
+            run = _read_rank(chain, index, frameworks)
+            runs.append(run)
+            events.append(_ranked(run.events, rank_of(chain[0])))
+            index += len(chain)
+    rows = pl.concat([run.readings for run in runs], how="diagonal")
+    best = max(runs, key=lambda run: sum(one.count for one in run.meta.segments))
+    made = RanksRead(
+        part=write_part(rows, shard.index, shard.folder) if len(rows) else "",
+        events=rows_written(fewer(pl.concat(events)), shard.folder),
+        sources=tuple(source for run in runs for source in run.sources),
+        problems=_first_of_each([problem for run in runs for problem in run.problems]),
+        rows=dict(rows["rank"].drop_nulls().value_counts().sort("rank").iter_rows()),
+        records=sum(one.count for one in best.meta.segments),
+        leader=int(best.readings["rank"].drop_nulls().min() or 0) if len(best.readings) else 0,
+        meta=best.meta,
+        config=next((run.meta.config for run in runs if run.meta.config), {}),
+        frameworks=frameworks,
+    )
+    return written(pickle.dumps(made), shard.folder, ".pickle")
+
+
+def _read_rank(chain: Sequence[Path], index: int, frameworks: Counter[str]) -> RunLog:
+    """One rank's files as a run of its own; its sources are numbered on from `index`."""
+    parts: dict[str, Parts] = {}
+    onward: dict[str, Parse] = {}
+    sources = [
+        read_file(path, index + number, parts, lambda done, name: None, onward)
+        for number, path in enumerate(chain)
+    ]
+    whole = Parts()
+    for _, part in sorted(parts.items()):
+        whole.extend(part)
+    frameworks.update(whole.frameworks)
+    return assemble(
+        "", whole.frames, whole.events, whole.problems, sources, framework="", grouping=""
+    )
+
+
+def _ranked(events: pl.DataFrame, rank: int | None) -> pl.DataFrame:
+    own = pl.lit(rank, dtype=pl.Int32)
+    return events.with_columns(rank=pl.coalesce("rank", own)) if rank is not None else events
+
+
+def fewer(events: pl.DataFrame) -> pl.DataFrame:
+    """Of events that ranks tell alike (numbers aside) at one step, those of the first few ranks.
+
+    Failures: the first few by time. fewer() of parts together is that of the whole.
+    """
+    if not len(events):
+        return events
+    failed = pl.col("kind").is_in(sorted(FAILURES))
+    words = pl.col("text").str.replace_all(r"\d+", "#")
+    other = events.filter(~failed).with_columns(words=words).sort("rank", "source", "offset")
+    other = other.group_by("kind", "step", "words", maintain_order=True).head(ALIKE)
+    known = events.filter(failed).sort("wall_s", "rank", "source", "offset", nulls_last=True)
+    known = known.group_by("kind", maintain_order=True).head(ALIKE_FAILURES)
+    kept = pl.concat([known.select(EVENT_SCHEMA), other.select(EVENT_SCHEMA)])
+    return kept.sort("source", "offset")
+
+
+def _first_of_each(problems: Sequence[Problem]) -> tuple[Problem, ...]:
+    seen: Counter[str] = Counter()
+    kept = []
+    for problem in problems:
+        seen[problem.rule] += 1
+        if seen[problem.rule] <= ALIKE:
+            kept.append(problem)
+    return tuple(kept)
+
+
+def wide_run(group: Group, workers: Workers, progress: Progress) -> RunLog:
+    """The run of a wide group. Raises ShardFailed."""
+    place = workers.place()
+    shards = cut(chains_of(group), place.path)
+    read: dict[int, RanksRead] = {}
+    for index, name in workers.engine(read_ranks, shards):
+        read[index] = pickle.loads((place.path / str(name)).read_bytes())
+        for chain in shards[index].chains:
+            progress(sum(map(size_of, chain)), chain[0].name)
+    return _together(group, [read[index] for index in sorted(read)], workers, place)
+
+
+def _together(group: Group, read: Sequence[RanksRead], workers: Workers, place: Place) -> RunLog:
+    events = fewer(pl.concat([mapped_file(place.path / one.events) for one in read]))
+    parts = tuple(place.path / one.part for one in read if one.part)
+    problems = _first_of_each([problem for one in read for problem in one.problems])
+    sources = tuple(source for one in read for source in one.sources)
+    states = reduced(parts, _counted(read), workers, place) if parts else pl.DataFrame()
+    leads = choose_leads(states, events, FAILURES, max(one.leader for one in read)) if parts else ()
+    return RunLog(
+        meta=_meta(group, read),
+        readings=rows_of(parts, leads) if parts else empty_readings(),
+        events=events,
+        problems=problems,
+        sources=sources,
+        ranks=Ranks(states=states, leads=leads, parts=parts, keep=place),
+    )
+
+
+def _counted(read: Sequence[RanksRead]) -> dict[int, int]:
+    counts: Counter[int] = Counter()
+    for one in read:
+        counts.update(one.rows)
+    return counts
+
+
+def _meta(group: Group, read: Sequence[RanksRead]) -> RunMeta:
+    """What the rank with the most records says; settings that only another printed beside it."""
+    best = max(read, key=lambda one: (one.records, -one.leader))
+    config = next((one.config for one in read if one.config), {})
+    frameworks = sum((one.frameworks for one in read), Counter[str]())
+    assert best.meta is not None
+    return replace(
+        best.meta,
+        id=safe_name(mask(group.name)),
+        framework=frameworks.most_common(1)[0][0] if frameworks else "",
+        config=dict(sorted({**config, **best.meta.config}.items())),
+        grouping=mask(group.reason),
+    )
+
+
+# -- the reduction over the ranks ------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReduceTask:
+    """One part to be reduced. references: metric to the file of its middles, in the folder."""
+
+    part: Path
+    references: Mapping[str, str]
+    folder: Path
+
+
+def reduce_part(task: ReduceTask) -> str:
+    """States of the ranks in a part; the name of the file in the task's folder."""
+    middle = {name: mapped_file(task.folder / file) for name, file in task.references.items()}
+    return rows_written(states_of(task.part, middle), task.folder)
+
+
+def reduced(
+    parts: Sequence[Path], rows: Mapping[int, int], workers: Workers, place: Place
+) -> pl.DataFrame:
+    """States of all ranks in the parts (rank_states.merged). rows: of each rank, about.
+
+    Raises ShardFailed.
+    """
+    chosen = sample(rows, sample_size(max(rows.values(), default=0)))
+    held = scan_parts(parts).collect_schema()
+    references = {
+        name: rows_written(middles(parts, name, chosen), place.path)
+        for name in (*TIMES, *SHARED)
+        if name in held
+    }
+    tasks = [ReduceTask(part=part, references=references, folder=place.path) for part in parts]
+    names = {index: str(name) for index, name in workers.engine(reduce_part, tasks)}
+    return merged([mapped_file(place.path / names[index]) for index in sorted(names)])
+
+
+def rows_of(parts: Sequence[Path], ranks: Sequence[int]) -> pl.DataFrame:
+    """All rows of some ranks, in the order of the parts."""
+    return scan_parts(parts).filter(pl.col("rank").is_in(list(ranks))).collect()
