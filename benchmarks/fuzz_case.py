@@ -35,7 +35,9 @@ HTML_SHARE = 0.05
 #: Rates below this size are those of the start, not of the input.
 LEAST_MB = 0.1
 _CHECKED = ("loss", "lr", "grad_norm", "val_loss")
-_TOKEN = re.compile(r"[-+]?(?:\d[\d,_]*)?\.?\d+(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf(?:inity)?)", re.I)
+_TOKEN = re.compile(
+    r"[-+]?\.?\d(?:[\d,._]*\d)?(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf(?:inity)?)", re.IGNORECASE
+)
 _PACKED = (b"\x1f\x8b", b"\x28\xb5")
 
 
@@ -197,8 +199,7 @@ def _check_numbers(case: Case, frame: pl.DataFrame | None, tally: Tally) -> None
     named = [name for name in _CHECKED if name in frame.columns]
     for row in frame.select("offset", "length", *named).head(60).iter_rows(named=True):
         span = case.data[row["offset"] : row["offset"] + row["length"]]
-        tokens = _TOKEN.findall(clean(span.decode("utf-8", "replace")))
-        numbers = {_value(part) for token in tokens for part in (token, token.split("_")[0])}
+        numbers = _meant(clean(span.decode("utf-8", "replace")))
         for name in named:
             value = row[name]
             if value is None:
@@ -206,6 +207,19 @@ def _check_numbers(case: Case, frame: pl.DataFrame | None, tally: Tally) -> None
             tally.checked += 1
             if ("nan" if math.isnan(value) else value) not in numbers:
                 tally.fail(f"{name} is not in its bytes: {value!r} in {span[:200]!r}", case)
+
+
+def _meant(text: str) -> set[float | str]:
+    """Every number that a text may mean: with thousands or decimal commas, or a list in brackets."""
+    numbers: set[float | str] = set()
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        swapped = token.replace(".", "").replace(",", ".")
+        parts = [token, token.split("_")[0], *([swapped] if token.count(",") == 1 else ())]
+        if "," in token and text[max(0, match.start() - 40) : match.start()].rstrip()[-1:] in "[(,":
+            parts += token.split(",")
+        numbers.update(_value(part) for part in parts)
+    return numbers
 
 
 def _value(token: str) -> float | str:

@@ -7,6 +7,7 @@ import re
 import struct
 from collections.abc import Iterator
 
+from loganalyze_parsers.commas import plain
 from loganalyze_parsers.numbers import NUMBER
 
 #: What a printed number may be multiplied with on its way to SI units: powers of ten (ms, %, k, M,
@@ -39,6 +40,11 @@ def holds(data: bytes, value: float | str | None, *, binary: bool = False) -> bo
     if value is None:
         return True
     text = _ANSI.sub("", data.decode("utf-8", "replace"))
+    texts = dict.fromkeys((text, plain(text)[0]))
+    return any(_says_value(said, data, value, binary) for said in texts)
+
+
+def _says_value(text: str, data: bytes, value: float | str, binary: bool) -> bool:
     if isinstance(value, str):
         if value.lower() in _NONFINITE:
             return _nonfinite(text, value.lower()) or (binary and _in_binary(data, float(value)))

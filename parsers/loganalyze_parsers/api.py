@@ -123,4 +123,5 @@ class Dialect:
     bulk: Callable[[], Bulk] | None = None
     once: frozenset[str] = frozenset()  # markers that say all they have to say the first time
     stateless: bool = False  # whether feed() never depends on earlier lines
+    commas: str = ""  # of numbers: "words", it reads them as they stand, or "thousands" (commas.py)
     about: str = ""  # what it reads, where the module's docstring speaks of several formats

@@ -1,7 +1,8 @@
 """CSV files in blocks of lines: cells as text, and the line and bytes of every row.
 
 Commas, semicolons or tabs; quotes as RFC 4180 has them, line breaks inside quotes included. A row
-cut off at the end of the file, and a header written again in its middle, are no rows.
+cut off at the end of the file or with more cells than the header has (a decimal comma: which cell
+is which?), and a header written again in its middle, are no rows.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from loganalyze_parsers.api import Head
 from loganalyze_parsers.blocks import Block, line_bounds, open_bytes, read_blocks
 
 IntArray = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 _QUOTE = ord('"')
 _BOM = b"\xef\xbb\xbf"
 _SEPARATORS = (",", "\t", ";")
 _MOST_COLUMNS = 20_000
+_BEYOND = "\0beyond"  # the column of what a row has beyond the header
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +135,10 @@ def _cells(block: Block, header: Header) -> Cells:
     if torn:
         used, frame = used[:-1], frame[:-1]
     rows = used[: len(frame)]
+    whole = ~_has_more(frame) & ~_ends_beyond(data, starts[rows], size[rows], header)
+    rows = rows[whole]
     return Cells(
-        frame=frame,
+        frame=frame.filter(pl.Series(whole))[:, :-1],
         line=rows + block.first_line,
         offset=starts[rows] + block.offset,
         length=size[rows],
@@ -166,8 +171,8 @@ def _breaks_inside_quotes(data: bytes, starts: IntArray) -> bool:
 
 
 def _parsed(text: bytes, header: Header, rows: int) -> pl.DataFrame | None:
-    """Cells as text; None where they do not come out as one row a line."""
-    names = list(header.names)
+    """Cells as text, and those beyond the header; None where they are not one row a line."""
+    names = [*header.names, _BEYOND]
     if not rows:
         return pl.DataFrame(schema=dict.fromkeys(names, pl.String()))
     # A head of our own says how many columns there are, whatever the first row has.
@@ -184,6 +189,25 @@ def _parsed(text: bytes, header: Header, rows: int) -> pl.DataFrame | None:
         return None
     frame.columns = names
     return frame if len(frame) == rows else None
+
+
+def _has_more(frame: pl.DataFrame) -> Bools:
+    """Rows with more cells than the header: 4,03 is two cells, and moves all behind it."""
+    return (frame.to_series(-1).fill_null("") != "").to_numpy()
+
+
+def _ends_beyond(
+    data: npt.NDArray[np.uint8], starts: IntArray, size: IntArray, header: Header
+) -> Bools:
+    """Rows whose cells beyond the header are empty; not known where there are quotes."""
+    separator, beyond = ord(header.separator), np.zeros(len(starts), dtype=np.bool_)
+    likely = np.flatnonzero((size > 0) & (data[starts + np.maximum(size, 1) - 1] == separator))
+    if len(likely) and not (data == _QUOTE).any():
+        places = np.flatnonzero(data == separator)
+        before = np.searchsorted(places, starts[likely])
+        count = np.searchsorted(places, starts[likely] + size[likely]) - before
+        beyond[likely] = count >= len(header.names)
+    return beyond
 
 
 def _is_torn(line: bytes, header: Header) -> bool:
@@ -210,7 +234,7 @@ def _slow(block: Block, header: Header) -> Cells:
                 headers += before - first
             elif not any(cells):
                 blank += before - first
-            else:
+            elif len(cells) <= width:
                 rows.append([*cells[:width], *[None] * (width - len(cells))])
                 places.append((first, before))
     except csv.Error:

@@ -152,4 +152,4 @@ def _signal_number(detail: dict[str, str | int | float]) -> int | None:
     return _WORDS.get(word) if isinstance(word, str) else None
 
 
-DIALECT = Dialect(name="failures", markers=literals(), reader=FailureReader)
+DIALECT = Dialect(name="failures", markers=literals(), reader=FailureReader, commas="words")

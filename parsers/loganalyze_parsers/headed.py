@@ -139,4 +139,5 @@ DIALECT = Dialect(
     name="composer_olmo",
     markers=("batch=", "[step=", "loss/train/total", "memory/", "metrics/", "train/", "System/"),
     reader=HeadedReader,
+    commas="thousands",
 )

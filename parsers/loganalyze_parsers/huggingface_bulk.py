@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from loganalyze_parsers.blocks import Block
 from loganalyze_parsers.bulk_lines import PLAIN, begins_with, framed, holds_any, others, text_of
+from loganalyze_parsers.commas import has_commas
 from loganalyze_parsers.huggingface_keys import column_of, kind_of
 from loganalyze_parsers.layout_rows import Rows
 from loganalyze_parsers.lessons import Lesson, TemplateReader, Text
@@ -95,7 +96,7 @@ class HuggingFaceBulk:
         text = raw.decode("utf-8", "replace")
         pairs = list(_PAIR.finditer(text))
         whole = "{" + ", ".join(pair.group() for pair in pairs) + "}" == text
-        if not whole or not text.isascii() or self._lessons >= _MAX_LAYOUTS:
+        if not whole or has_commas(text) or not text.isascii() or self._lessons >= _MAX_LAYOUTS:
             return None
         keys = [pair[1] for pair in pairs]
         columns = [column_of(key) for key in keys]

@@ -112,4 +112,5 @@ DIALECT = Dialect(
         "[4]:", "[5]:", "[6]:", "[7]:", "[8]:", "[9]:",
     ),
     reader=LauncherReader,
+    commas="words",
 )  # fmt: skip

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from loganalyze_parsers.blocks import Block
 from loganalyze_parsers.bulk_lines import epoch_seconds
+from loganalyze_parsers.commas import has_commas
 from loganalyze_parsers.digits import Bools, Bytes, Ints
 from loganalyze_parsers.frames import KEY_SCHEMA
 from loganalyze_parsers.layout_rows import Rows
@@ -74,7 +75,7 @@ class MegatronBulk:
         if not raw.isascii() or b"\x1b" in raw or b"\r" in raw:
             return None
         text = raw.decode("ascii")
-        match = START.search(text)
+        match = None if has_commas(text) else START.search(text)
         if match is None or not text.rstrip().endswith("|") or START.search(text, match.end()):
             return None
         slots = [*_time_slots(text[: match.start()]), _step_slot(match)]

@@ -11,6 +11,7 @@ NUMBER = (
     r"\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
 )
 _NUMBER = re.compile(NUMBER)
+_GOES_ON = re.compile(r",\d")  # what was found is not the whole number: 4,03
 _MISSING = frozenset({"", "-", "none", "null", "n/a", "[n/a]", "no log", "[not supported]"})
 
 BYTES = {
@@ -40,6 +41,11 @@ def number(text: str) -> float | None:
     return math.nan if text.lower() in ("-nan", "+nan", "nan") else None
 
 
+def goes_on(text: str, match: re.Match[str]) -> bool:
+    """Whether what matched in a text is only a number's beginning, as the 4 of `4,03` is."""
+    return _GOES_ON.match(text, match.end()) is not None
+
+
 def whole(value: float | None) -> int | None:
     """The integer that a number is; None for a fraction, NaN, or more than a double holds.
 
@@ -54,12 +60,12 @@ def whole(value: float | None) -> int | None:
 def leading_number(text: str) -> tuple[float, str] | None:
     """The number at the start of `text` and what follows it, e.g. a unit; None without one.
 
-    >>> leading_number(" 9.46GiB")
-    (9.46, 'GiB')
+    >>> leading_number(" 9.46GiB"), leading_number("4,03")
+    ((9.46, 'GiB'), None)
     """
     text = text.strip().strip("'\"")
     match = _NUMBER.match(text)
-    if match is None:
+    if match is None or goes_on(text, match):
         return None
     value = float(match.group().replace(",", ""))
     return value, text[match.end() :].strip()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from loganalyze.model import Reading
 from loganalyze_parsers.api import Dialect, Line, Taken
-from loganalyze_parsers.numbers import MAGNITUDE, NUMBER, number, whole
+from loganalyze_parsers.numbers import MAGNITUDE, NUMBER, goes_on, number, whole
 
 Names = Mapping[str, tuple[str, float]]
 _VALUE = re.compile(rf"(?:np\.float\d+\()?({NUMBER})\)?\s*([KMGBTP](?![A-Za-z]))?(%)?")
@@ -35,11 +35,12 @@ class PairFormat:
 def scaled(text: str) -> float | None:
     """A number with thousands commas, a K/M/G suffix or a percent sign (kept as percent).
 
-    >>> scaled("1,234"), scaled("11.5K"), scaled("20.36%"), scaled("n/a")
-    (1234.0, 11500.0, 20.36, None)
+    >>> scaled("1,234"), scaled("11.5K"), scaled("20.36%"), scaled("n/a"), scaled("4,03")
+    (1234.0, 11500.0, 20.36, None, None)
     """
-    match = _VALUE.match(text.strip().strip("'\""))
-    if match is None:
+    text = text.strip().strip("'\"")
+    match = _VALUE.match(text)
+    if match is None or goes_on(text, match):
         return None
     value = number(match[1])
     return None if value is None else value * MAGNITUDE[match[2] or ""]

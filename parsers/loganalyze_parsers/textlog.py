@@ -21,6 +21,7 @@ from loganalyze.model import Account, Batch, Event, LineRef, Problem, Reading
 from loganalyze_parsers.ahead import ahead
 from loganalyze_parsers.api import Dialect, Line, Look, Reader, Taken
 from loganalyze_parsers.blocks import MAX_LINE_BYTES, Block, open_bytes, read_blocks
+from loganalyze_parsers.commas import spelled
 from loganalyze_parsers.frames import Names, readings_frame
 from loganalyze_parsers.markers import MarkerIndex
 from loganalyze_parsers.prefixes import clean, peel, ranks_per_node
@@ -76,6 +77,7 @@ class TextLog:
         self.whole: Callable[[int, int], None] | None = None  # see batches()
         self._stateless = sum(1 << i for i, one in enumerate(dialects) if one.stateless)
         self._open = 0  # bits of the readers that wait for more
+        self._told_unclear = False
 
     def batches(self, blocks: Iterator[Block]) -> Iterator[Batch]:
         """One batch a block, and a last one for what was open at the end.
@@ -209,7 +211,9 @@ class TextLog:
             )
             line = self._clean_line(text, ref, rank)
             rank = line.rank
-            found = self._offer(line, bits)
+            found, unclear = self._offer(line, bits)
+            if unclear:
+                self._tell_unclear(found, ref, rules)
             if found:
                 taken.extend(found)
                 read = read or any(t.readings or t.events for t in found)
@@ -242,18 +246,33 @@ class TextLog:
         rank = before if rank is None else rank
         return Line(text=peeled.text, ref=ref, rank=rank, host=peeled.host, wall_s=peeled.wall_s)
 
-    def _offer(self, line: Line, bits: int) -> list[Taken]:
+    def _tell_unclear(self, found: list[Taken], ref: LineRef, rules: list[str]) -> None:
+        """Say that a number was left out of a line: once an input, in the account each time."""
+        if not any(taken.readings for taken in found):
+            rules.append("number with an unclear comma")
+        elif not self._told_unclear:
+            self._told_unclear = True
+            message = "a number whose comma may be decimal, thousands or a list is left out"
+            found.append(Taken(problems=[Problem(rule="unclear_comma", message=message, ref=ref)]))
+
+    def _offer(self, line: Line, bits: int) -> tuple[list[Taken], bool]:
+        """What the readers make of a line, and whether a number's comma in it was unclear."""
         found: list[Taken] = []
-        for index in _indices(bits | self._open):
-            taken = self._fed(index, line)
+        indices = _indices(bits | self._open)
+        others, unclear = spelled(line) if indices else ({}, False)
+        left_out = unclear
+        for index in indices:
+            commas = self._dialects[index].commas
+            taken = self._fed(index, others.get(commas, line))
             self._note_open(index)
             if taken is None:
                 continue
+            left_out = unclear and not commas
             found.append(taken)
             if taken.readings:
                 self._made[self._dialects[index].name] += len(taken.readings)
                 break  # a line has one owner of its numbers; crash words are offered no numbers
-        return found
+        return found, left_out
 
     def _fed(self, index: int, line: Line) -> Taken | None:
         """What a reader makes of a line; None too where a number in it is beyond all bounds."""

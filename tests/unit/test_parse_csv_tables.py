@@ -240,3 +240,15 @@ def test_any_bytes_behind_a_header(tmp_path_factory: pytest.TempPathFactory, dat
     assert parser is not None
     for batch in parser.parse(path, 0):
         assert_adds_up(batch.account)
+
+
+@pytest.mark.parametrize("name", ["history.csv", "metrics.csv", "quoted.csv"])
+def test_a_row_of_too_many_cells_is_unknown(tmp_path: Path, name: str) -> None:
+    """A decimal comma makes two cells of one, also where the last is empty: nobody reads that."""
+    note = '"a\nb"' if name == "quoted.csv" else "a"
+    lines = [f"1,2.5,0.1,{note}", "2,4,03,0.1,", "3,4,03,,", "4,2.25,,", "5,2,,"]
+    batches = read(tmp_path, "\n".join(["_step,train/loss,lr,note", *lines, ""]), name)
+    frame = rows(batches[0])
+    assert frame["loss"].to_list() == [2.5, 2.25, 2.0]
+    assert batches[0].account.unknown == 2
+    assert_adds_up(batches[0].account)
