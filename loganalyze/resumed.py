@@ -43,6 +43,35 @@ def run_twice(before: Track, after: Track) -> Twice:
     return Twice(steps=common[good], differences=(second - first)[good], first=first[good])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bump:
+    """Steps run twice, in thirds: how much higher the second time was (nat), first and at the end.
+
+    link: correlation of both times' changes from record to record, behind the first third; near 1
+    where the same weights saw the same data.
+    """
+
+    rise: float
+    rest: float
+    link: float
+
+
+def bump_of(twice: Twice) -> Bump | None:
+    """None for fewer than nine records, or where nothing swings."""
+    third = len(twice.steps) // 3
+    if third < 3:
+        return None
+    first = twice.first[third:]
+    moves, again = np.diff(first), np.diff(first + twice.differences[third:])
+    if np.std(moves) == 0 or np.std(again) == 0:
+        return None
+    return Bump(
+        rise=float(np.mean(twice.differences[:third])),
+        rest=float(np.mean(twice.differences[-third:])),
+        link=float(np.corrcoef(moves, again)[0, 1]),
+    )
+
+
 def served_again(tracks: Sequence[Track], after: Track) -> tuple[float, float, int]:
     """Whether a resumed attempt went through the data of the run's very first steps again.
 

@@ -9,7 +9,7 @@ time per step, a crash) stays.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -37,10 +37,14 @@ _RESULTS = "huggingface_results"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """A run's records in order: steps, and the metrics that are compared (NaN: not said)."""
+    """A run's records in order: steps, and the metrics that are compared (NaN: not said).
+
+    offsets: where they stand in their input.
+    """
 
     steps: IntArray
     values: dict[str, FloatArray]
+    offsets: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def __len__(self) -> int:
         """Number of records."""
@@ -51,12 +55,16 @@ class Curve:
 class Match:
     """Records of two curves that meet, by index, and how many of them agree.
 
-    The first `same` of them are equal, the others were run twice.
+    The first `same` of them are equal, the others were run twice. left: offset in the guest up to
+    which its records from its step `again` on are an attempt that was given up, and no part of the
+    host's curve; None where it has none.
     """
 
     host: IntArray
     guest: IntArray
     same: int
+    left: int | None = None
+    again: int = 0
 
 
 def joined(read: Sequence[Pending]) -> list[Pending]:
@@ -82,7 +90,7 @@ def _curve(one: Pending) -> Curve | None:
     if one.group.named or len(one.by_run) != 1:
         return None
     (parts,) = one.by_run.values()
-    names = ["step", "rank", *_COMPARED, "samples_seen", "step_time_s"]
+    names = ["step", "rank", "offset", *_COMPARED, "samples_seen", "step_time_s"]
     frames = [
         training_rows(f).select(n for n in names if n in f.columns)
         for f in parts.frames
@@ -94,7 +102,8 @@ def _curve(one: Pending) -> Curve | None:
     if not len(rows) or rows["rank"].n_unique() > 1:
         return None
     values = {n: rows[n].fill_null(np.nan).to_numpy() for n in _COMPARED if n in rows.columns}
-    return Curve(steps=rows["step"].cast(pl.Int64).to_numpy(), values=values)
+    offsets = rows["offset"].cast(pl.Int64).to_numpy()
+    return Curve(steps=rows["step"].cast(pl.Int64).to_numpy(), values=values, offsets=offsets)
 
 
 def _joins(host: Pending, guest: Pending, one: Curve | None, other: Curve) -> bool:
@@ -122,7 +131,27 @@ def _is_checkpoint(host: Pending, guest: Pending) -> bool:
 
 def match(host: Curve, guest: Curve) -> Match | None:
     """Which records of two curves are the same, by step, else by order; None if they differ."""
-    return _by_step(host, guest) or _by_order(host, guest)
+    return _by_step(host, guest) or _without_attempt(host, guest) or _by_order(host, guest)
+
+
+def _without_attempt(host: Curve, guest: Curve) -> Match | None:
+    """The guest's rows laid along the host's, without those that its one restart ran again.
+
+    A state file forgets what was run beyond the checkpoint; the console beside it holds both.
+    """
+    back = np.flatnonzero(np.diff(guest.steps) < 0)
+    if len(back) != 1 or len(guest.offsets) != len(guest):
+        return None
+    cut = int(back[0]) + 1
+    again = int(guest.steps[cut])
+    kept = (np.arange(len(guest)) >= cut) | (guest.steps < again)
+    own = np.flatnonzero(kept)
+    if len(own) != len(host):
+        return None
+    found = _agree(host, guest, np.arange(len(host), dtype=np.int64), own)
+    if found is None or found.same < len(own):
+        return None
+    return replace(found, left=int(guest.offsets[cut]), again=again)
 
 
 def _by_step(host: Curve, guest: Curve) -> Match | None:
@@ -190,19 +219,39 @@ def _take_in(host: Pending, guest: Pending, found: Match, one: Curve, other: Cur
     shift = len(host.sources)
     moved = moved_parts(parts, shift)
     known, true = other.steps[found.guest], one.steps[found.host]
+    attempt = _given_up(moved, found)
     if not np.array_equal(known, true):
         moved.frames = [_restepped(frame, known, true) for frame in moved.frames]
-        moved.events = [_restepped_event(event, known, true) for event in moved.events]
-    moved.events = _placed(moved.events, moved.frames)
-    again = true[found.same :]
-    target.frames = merged_frames(
-        target.frames, moved.frames, int(again[0]) if len(again) else None
-    )
+        moved.events = [
+            event if attempt is not None and _is_given_up(event, found)
+            else _restepped_event(event, known, true)
+            for event in moved.events
+        ]  # fmt: skip
+    frames = moved.frames if attempt is None else [*moved.frames, attempt]
+    moved.events = _placed(moved.events, frames)
+    again = true[found.same :] if attempt is None else true[known >= found.again]
+    first = int(again[0]) if len(again) else None
+    target.frames = merged_frames(target.frames, moved.frames, first, attempt)
     target.events.extend(moved.events)
     target.problems.extend(moved.problems)
     host.sources.extend(guest.sources)
     what = f"{guest.group.name} tells the same losses ({found.same} of {len(found.host)} records)"
     host.group = replace(host.group, reason=f"{host.group.reason}; {what}")
+
+
+def _given_up(moved: Parts, found: Match) -> pl.DataFrame | None:
+    """The rows of the guest's attempt that was given up, taken out of its frames."""
+    if found.left is None:
+        return None
+    lost = (pl.col("offset") < found.left) & (pl.col("step") >= found.again).fill_null(False)
+    taken = [frame.filter(lost) for frame in moved.frames]
+    moved.frames = [frame.filter(~lost) for frame in moved.frames]
+    return pl.concat(taken, how="diagonal")
+
+
+def _is_given_up(event: Event, found: Match) -> bool:
+    late = event.step is not None and event.step >= found.again
+    return found.left is not None and event.ref.offset < found.left and late
 
 
 def moved_parts(parts: Parts, shift: int) -> Parts:

@@ -22,7 +22,7 @@ from loganalyze.checks.base import (
     yes_or_no,
 )
 from loganalyze.model import CheckResult, Segment
-from loganalyze.resumed import run_twice, served_again, sides
+from loganalyze.resumed import bump_of, run_twice, served_again, sides
 from loganalyze.tracks import Track
 
 
@@ -150,10 +150,29 @@ def first_step_alike(context: CheckContext) -> CheckResult:
     twice = run_twice(*both) if both is not None else None
     if twice is None or len(twice.steps) < 6:
         return missing("first_step_alike", "steps_run_twice")
+    if max(track.interval for track in both or ()) > 1:  # a mean holds the step and the next
+        return missing("first_step_alike", "every_step")
     own, rise = float(twice.differences[0]), float(np.mean(twice.differences[1:9]))
     alike = abs(own) <= 1e-3 * abs(float(twice.first[0]))
     evidence = (seen("first_difference", own, "nat", "0"), seen("change_of_loss", rise, "nat", "0"))
     return yes_or_no("first_step_alike", alike and rise > context.value("calm_nats"), *evidence)
+
+
+def same_data_higher_at_first(context: CheckContext) -> CheckResult:
+    """Of the steps run twice the losses swing alike: higher at first, back where they were later.
+
+    The same weights saw the same data; only what the optimizer remembers was not there.
+    """
+    both = sides(context.tracks("loss"), context.segment)
+    bump = bump_of(run_twice(*both)) if both is not None else None
+    if bump is None:
+        return missing("same_data_higher_at_first", "steps_run_twice")
+    answer = bump.link >= 0.7 and bump.rise > context.value("calm_nats")
+    evidence = (seen("correlation", bump.link, "", ">= 0.7"),
+                seen("change_of_loss", bump.rise, "nat", "0"),
+                seen("level_after", bump.rest, "nat", f"<= {0.5 * bump.rise:.3g}"))  # fmt: skip
+    back = bump.rest <= 0.5 * bump.rise
+    return yes_or_no("same_data_higher_at_first", answer and back, *evidence)
 
 
 def data_served_again(context: CheckContext) -> CheckResult:
@@ -272,7 +291,7 @@ RESUME: dict[str, Check] = {
     for check in (
         after_resume, loss_higher_after, loss_lower_after, loss_like_new, same_then_worse,
         bump_is_short, bump_is_long, lr_jumps_at_segment, samples_restart, epoch_restarts,
-        first_step_alike, data_served_again,
+        first_step_alike, same_data_higher_at_first, data_served_again,
         speed_shifts_at_segment, older_checkpoint, began_again, sound_checkpoint,
     )
 }  # fmt: skip

@@ -6,7 +6,7 @@ import numpy as np
 
 from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.model import Finding
-from loganalyze.resumed import run_twice, served_again, sides
+from loganalyze.resumed import bump_of, run_twice, served_again, sides
 from loganalyze.tracks import Track
 
 
@@ -19,7 +19,11 @@ def detect_resumed(context: Context) -> list[Finding]:
     for segment in context.run.meta.segments:
         both = sides(known, segment.index) if segment.relation == "resume" else None
         if both is not None:
-            found += _lost_state(context, *both) or _replay(context, known, both[1])
+            found += (
+                _lost_state(context, *both)
+                or _bump(context, *both)
+                or _replay(context, known, both[1])
+            )
     return found
 
 
@@ -46,6 +50,24 @@ def _lost_state(context: Context, before: Track, after: Track) -> list[Finding]:
             {"shape": "second_step", "jump_nat": float(later.max()), "level": level},
         )
     ]
+
+
+def _bump(context: Context, before: Track, after: Track) -> list[Finding]:
+    """The same data, higher at first and back by the end: what a log of every few steps shows."""
+    twice = run_twice(before, after)
+    bump = bump_of(twice)
+    if bump is None or bump.link < context.value("resume_data.link_same"):
+        return []
+    level = float(np.median(twice.first))
+    least = max(context.value("resume_data.rise_nat"), context.value("resume_data.rise") * level)
+    if bump.rise < least or bump.rest > context.value("resume_data.rest") * bump.rise:
+        return []
+    peak = int(np.argmax(twice.differences))
+    at = int(np.searchsorted(after.steps, twice.steps[peak]))
+    told: dict[str, float | int | str | None] = {
+        "shape": "same_data", "jump_nat": float(twice.differences[peak]), "level": level,
+    }  # fmt: skip
+    return [_state(context, after, at, int(twice.steps[-1]), "rise_nat", told)]
 
 
 def _replay(context: Context, known: tuple[Track, ...], after: Track) -> list[Finding]:
