@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from loganalyze.replay import embeddings, stats
+from loganalyze.replay import embeddings
 from loganalyze.replay.batches import sample_count
 from loganalyze.replay.costs import Clock, Costs
 from loganalyze.replay.measured import Measured

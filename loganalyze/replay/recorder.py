@@ -260,12 +260,12 @@ class Recorder:
         start, snapshot = early[-1] if early else usable[0]
         steps = [step for step in self._steps if start <= step.number <= opened.number]
         kept = state.take(self.model, None, "cpu").tensors if after else {}
-        held = self._guard.kept if after and self._guard is not None else {}
+        healthy = self._guard.kept if after and self._guard is not None else {}
         return capsule.Capsule(
             reason=reason, step=opened.number, snapshot=snapshot, text=text,
             steps=tuple(_recorded(step) for step in steps), precision=self.precision,
             clip=self.clip, builder=self.builder, history=tuple(self._watch.losses),
-            log_tail=_tail(self._log), after=kept, held=held, environment=environment.capture(),
+            log_tail=_tail(self._log), after=kept, held=healthy, environment=environment.capture(),
             extra={
                 step.number: {"offset": step.given["offset"], "peak_memory": step.peak_memory}
                 for step in steps

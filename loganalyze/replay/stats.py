@@ -27,7 +27,7 @@ _FAINT = 1e-15
 
 
 class Taken(NamedTuple):
-    """A tensor's sample; `whole` is [nonfinite, l2, absmax] of all values, None if sampled whole."""
+    """A tensor's sample; `whole`: [nonfinite, l2, absmax] of all values, None if sampled whole."""
 
     size: int
     some: Tensor
@@ -65,7 +65,7 @@ class Rows:
         self._waiting = 0
 
     def table(self) -> Tensor:
-        """float64 (tensors, len(COLUMNS)) in the order in which they came, on the first's device."""
+        """float64 (tensors, len(COLUMNS)) in the order in which they came."""
         self._reduce()
         if not self._done:
             return torch.zeros(0, len(COLUMNS), dtype=torch.float64)
