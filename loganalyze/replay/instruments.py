@@ -95,8 +95,7 @@ class Probe:
 
     def _see(self, what: str, name: str, tensor: Tensor) -> None:
         if tensor.is_floating_point():
-            self._seen.keys.append((what, name))
-            self._seen.rows.add(tensor)
+            self._seen.rows.add((what, name), tensor)
 
     def _kept(self, tensor: Tensor) -> Tensor:
         with _unheard(), self._costs.clock.looking():
