@@ -18,7 +18,7 @@ COLUMNS = (
     "zeros", "near_max", "subnormal", "p50", "p99", "sample_l2", "sample_absmax",
 )  # fmt: skip
 #: Values beyond which moments, shares and quantiles are of every k-th value.
-SAMPLE = 1 << 14
+SAMPLE = 1 << 13
 _QUANTILES = 1 << 12
 #: Sampled values that wait to be reduced together: few calls, little memory.
 _WAITING = 1 << 21
@@ -81,7 +81,7 @@ def taken(tensor: Tensor, sample: int = SAMPLE) -> Taken:
     leave that range, `settled` puts the sample's in its place.
     """
     flat = tensor.detach().reshape(-1)
-    step = max(1, flat.numel() // sample)
+    step = _stride(flat.numel(), sample)
     if step == 1:
         return Taken(flat.numel(), flat.clone(), None)
     wide = torch.float64 if flat.dtype is torch.float64 else torch.float32
@@ -92,6 +92,12 @@ def taken(tensor: Tensor, sample: int = SAMPLE) -> Taken:
         torch.maximum(least.double().abs(), most.double().abs()),
     ])  # fmt: skip
     return Taken(flat.numel(), flat[::step].clone(), whole)
+
+
+def _stride(count: int, most: int) -> int:
+    """Odd, so that samples of a table meet every column: widths are even."""
+    step = count // most
+    return step + 1 - step % 2
 
 
 def _nonfinite(flat: Tensor, norm: Tensor) -> Tensor:
@@ -105,8 +111,8 @@ def _nonfinite(flat: Tensor, norm: Tensor) -> Tensor:
 def reduced(group: Sequence[Taken]) -> Tensor:
     """The COLUMNS of tensors of one size and format, a row each.
 
-    p50 and p99 are of absolute values, over some 4096 of them where there are more. near_max: at
-    least half of the format's largest number; subnormal: below its smallest normal number.
+    p50 and p99 are of absolute values, over some 4096 of them where there are many more. near_max:
+    at least half of the format's largest number; subnormal: below its smallest normal number.
     """
     info = torch.finfo(group[0].some.dtype)
     values = torch.stack([item.some for item in group]).double()
@@ -149,8 +155,7 @@ def _shares(size: Tensor, nonfinite: Tensor, info: torch.finfo) -> list[Tensor]:
 
 
 def _quantiles(size: Tensor) -> list[Tensor]:
-    some = size[:, :: max(1, size.shape[1] // _QUANTILES)]
-    ordered = _sorted(some)
+    ordered = _sorted(size[:, :: _stride(size.shape[1], _QUANTILES)])
     last = ordered.shape[1] - 1
     picked = []
     for q in (0.5, 0.99):
