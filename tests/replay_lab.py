@@ -178,6 +178,8 @@ def one_step(made: Step, batch: Tensor, precision: str = "fp32") -> tuple[Tensor
 def rows_of(*tensors: Tensor, sample: int = stats.SAMPLE) -> list[dict[str, float]]:
     """The statistics of tensors that were reduced together."""
     made = stats.Rows(sample)
-    for tensor in tensors:
-        made.add(tensor)
-    return [stats.settled(values) for values in made.table().tolist()]
+    for number, tensor in enumerate(tensors):
+        made.add(number, tensor)
+    found = [stats.settled(values) for values in made.table().tolist()]
+    by_key = dict(zip(made.keys, found, strict=True))
+    return [by_key[number] for number in range(len(tensors))]

@@ -61,7 +61,8 @@ def write(folder: Path, capsule: Capsule) -> Path:
         "optimizer": storage.pack(capsule.snapshot.optimizer, "optimizer", state),
         "modes": dict(capsule.snapshot.modes),
         "steps": [_step(item, capsule.extra.get(item.step, {}), batches) for item in capsule.steps],
-        "after": bool(capsule.after), "held": bool(capsule.held), "environment": dict(capsule.environment),
+        "after": bool(capsule.after), "held": bool(capsule.held),
+        "environment": dict(capsule.environment),
     }  # fmt: skip
     storage.write_tensors(temporary / "state.safetensors", state)
     storage.write_tensors(temporary / "batches.safetensors", batches)

@@ -25,7 +25,8 @@ _SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 def load(path: Path, device: str, *, trust: bool, arrays: bool = False) -> dict[str, Any]:
     """A checkpoint's dict. Pickles are refused unless trusted: UsageError says which and why.
 
-    A ZeRO folder gives what `zero.load` gives, under MODEL_KEYS[0] and NAMED. arrays: NumPy arrays are let through beside tensors.
+    arrays: NumPy arrays are let through beside tensors. A ZeRO folder gives what `zero.load` does,
+    under the first of MODEL_KEYS and NAMED.
     """
     if path.is_dir() and zero.holds_zero(path):
         held = to_device(zero.load(path, trust=trust), device)

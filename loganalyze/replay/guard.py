@@ -29,14 +29,15 @@ class Guard:
         if self._small is not None:
             with suppress(AttributeError):
                 inner = getattr(optimizer, "optimizer", optimizer)
-                self._handle = inner.register_step_pre_hook(self._before)
+                self._handle = inner.register_step_pre_hook(self.look)
 
     def close(self) -> None:
         """The optimizer is itself again."""
         if self._handle is not None:
             self._handle.remove()
 
-    def _before(self, *given: Any) -> None:
+    def look(self, *given: Any) -> None:
+        """Right before an update: keeps the weights where its gradients are the first bad ones."""
         grad = self._small.grad if self._small is not None else None
         bad = grad is not None and not bool(torch.isfinite(grad.sum()))
         if bad and not self._bad:  # a run that stays broken is copied once

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from loganalyze.replay import embeddings, stats
+from loganalyze.replay import embeddings
 from loganalyze.replay.batches import sample_count
 from loganalyze.replay.costs import Clock, Costs
 from loganalyze.replay.measured import Measured
@@ -95,8 +95,7 @@ class Probe:
 
     def _see(self, what: str, name: str, tensor: Tensor) -> None:
         if tensor.is_floating_point():
-            self._seen.keys.append((what, name))
-            self._seen.rows.add(tensor)
+            self._seen.rows.add((what, name), tensor)
 
     def _kept(self, tensor: Tensor) -> Tensor:
         with _unheard(), self._costs.clock.looking():

@@ -24,8 +24,7 @@ class Seen:
     modules: Mapping[str, nn.Module]
     taps: Taps
     costs: Costs
-    keys: list[_Key] = field(default_factory=list)  # of the rows, in their order
-    rows: stats.Rows = field(default_factory=stats.Rows)
+    rows: stats.Rows = field(default_factory=stats.Rows)  # their keys are _Key
     order: dict[str, int] = field(default_factory=dict)
     embeddings: dict[str, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict)
 
@@ -37,7 +36,7 @@ def read(seen: Seen, model: nn.Module) -> Measured:
     losses = [tensor for item in seen.taps.token_losses for tensor in (item.losses, item.counted)]
     host = iter(to_host([seen.rows.table(), *heads, *tables, *losses]))
     grouped: dict[_Key, list[dict[str, float]]] = {}
-    for key, values in zip(seen.keys, next(host).tolist(), strict=True):
+    for key, values in zip(seen.rows.keys, next(host).tolist(), strict=True):
         grouped.setdefault(key, []).append(stats.settled(values))
     table = {key: stats.summary(stats.merged(found)) for key, found in grouped.items()}
     attention = _attention([(name, next(host)) for name, _ in seen.taps.attention])

@@ -118,7 +118,7 @@ class Recorder:
         self._snapshots: deque[tuple[int, state.Snapshot]] = deque(maxlen=2)
         self._waiting: deque[Open] = deque()
         self._watch = Watch()
-        self._guard: Guard | None = None
+        self.guard: Guard | None = None
         self._since = self._since_bytes = self._held_bytes = 0
         self._rested = 0.0
         self._quiet_until = -1
@@ -134,8 +134,8 @@ class Recorder:
         sample_ids: Sequence[object] = (), seed: int | None = None, offset: int | None = None,
     ) -> Open:  # fmt: skip
         """Opens a step: before its forward pass, after its batch was loaded."""
-        if self._guard is None and self.optimizer is not None:
-            self._guard = Guard(self.model, self.optimizer)
+        if self.guard is None and self.optimizer is not None:
+            self.guard = Guard(self.model, self.optimizer)
         if self._due():
             self._snapshot(number)
         self._since += 1
@@ -196,9 +196,9 @@ class Recorder:
     def close(self) -> None:
         """Writes what waits and lets go of the optimizer; the next step would take hold again."""
         self.flush()
-        if self._guard is not None:
-            self._guard.close()
-            self._guard = None
+        if self.guard is not None:
+            self.guard.close()
+            self.guard = None
 
     def _judge(self, opened: Open, *, current: bool) -> None:
         values = {name: value() for name, value in opened.values.items()}
@@ -260,12 +260,12 @@ class Recorder:
         start, snapshot = early[-1] if early else usable[0]
         steps = [step for step in self._steps if start <= step.number <= opened.number]
         kept = state.take(self.model, None, "cpu").tensors if after else {}
-        held = self._guard.kept if after and self._guard is not None else {}
+        healthy = self.guard.kept if after and self.guard is not None else {}
         return capsule.Capsule(
             reason=reason, step=opened.number, snapshot=snapshot, text=text,
             steps=tuple(_recorded(step) for step in steps), precision=self.precision,
             clip=self.clip, builder=self.builder, history=tuple(self._watch.losses),
-            log_tail=_tail(self._log), after=kept, held=held, environment=environment.capture(),
+            log_tail=_tail(self._log), after=kept, held=healthy, environment=environment.capture(),
             extra={
                 step.number: {"offset": step.given["offset"], "peak_memory": step.peak_memory}
                 for step in steps

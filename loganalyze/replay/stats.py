@@ -18,7 +18,7 @@ COLUMNS = (
     "zeros", "near_max", "subnormal", "p50", "p99", "sample_l2", "sample_absmax",
 )  # fmt: skip
 #: Values beyond which moments, shares and quantiles are of every k-th value.
-SAMPLE = 1 << 14
+SAMPLE = 1 << 13
 _QUANTILES = 1 << 12
 #: Sampled values that wait to be reduced together: few calls, little memory.
 _WAITING = 1 << 21
@@ -27,7 +27,7 @@ _FAINT = 1e-15
 
 
 class Taken(NamedTuple):
-    """A tensor's sample; `whole` is [nonfinite, l2, absmax] of all values, None if sampled whole."""
+    """A tensor's sample; `whole`: [nonfinite, l2, absmax] of all values, None if sampled whole."""
 
     size: int
     some: Tensor
@@ -35,7 +35,7 @@ class Taken(NamedTuple):
 
 
 class Rows:
-    """Rows of many tensors, reduced together: tensors of one length and format in the same calls.
+    """Rows of many tensors, reduced together: tensors of one size and format in the same calls.
 
     What waits is copied, so that tensors may change or go; nothing waits for a GPU.
     """
@@ -43,36 +43,34 @@ class Rows:
     def __init__(self, sample: int = SAMPLE) -> None:
         """sample: see SAMPLE."""
         self._sample = sample
-        self._groups: dict[Any, list[tuple[int, Taken]]] = {}
-        self._done: list[tuple[list[int], Tensor]] = []
-        self._count = self._waiting = 0
+        self._groups: dict[Any, list[tuple[Any, Taken]]] = {}
+        self._done: list[Tensor] = []
+        self._waiting = 0
+        self.keys: list[Any] = []  # of the table's rows, once it was asked for
 
-    def add(self, tensor: Tensor) -> None:
-        """Samples one more tensor."""
+    def add(self, key: Any, tensor: Tensor) -> None:
+        """Samples one more tensor; key: what it is."""
         made = taken(tensor, self._sample)
-        some = made.some
-        key = (some.numel(), some.dtype, some.device, made.whole is None)
-        self._groups.setdefault(key, []).append((self._count, made))
-        self._count += 1
-        self._waiting += some.numel()
+        alike = (made.size, made.some.dtype, made.some.device)
+        self._groups.setdefault(alike, []).append((key, made))
+        self._waiting += made.some.numel()
         if self._waiting >= _WAITING:
             self._reduce()
 
     def _reduce(self) -> None:
         for group in self._groups.values():
-            self._done.append(([place for place, _ in group], reduced([t for _, t in group])))
+            self.keys += [key for key, _ in group]
+            self._done.append(reduced([made for _, made in group]))
         self._groups.clear()
         self._waiting = 0
 
     def table(self) -> Tensor:
-        """float64 (tensors, len(COLUMNS)) in the order in which they came, on the first's device."""
+        """float64 (tensors, len(COLUMNS)), a row for each of `keys`; on the first's device."""
         self._reduce()
         if not self._done:
             return torch.zeros(0, len(COLUMNS), dtype=torch.float64)
-        device = self._done[0][1].device
-        whole = torch.cat([part.to(device) for _, part in self._done])
-        places = torch.tensor([place for order, _ in self._done for place in order])
-        return whole[places.argsort().to(device)]
+        device = self._done[0].device
+        return torch.cat([part.to(device) for part in self._done])
 
 
 @torch.no_grad()
@@ -83,7 +81,7 @@ def taken(tensor: Tensor, sample: int = SAMPLE) -> Taken:
     leave that range, `settled` puts the sample's in its place.
     """
     flat = tensor.detach().reshape(-1)
-    step = max(1, flat.numel() // sample)
+    step = _stride(flat.numel(), sample)
     if step == 1:
         return Taken(flat.numel(), flat.clone(), None)
     wide = torch.float64 if flat.dtype is torch.float64 else torch.float32
@@ -96,6 +94,12 @@ def taken(tensor: Tensor, sample: int = SAMPLE) -> Taken:
     return Taken(flat.numel(), flat[::step].clone(), whole)
 
 
+def _stride(count: int, most: int) -> int:
+    """Odd, so that samples of a table meet every column: widths are even."""
+    step = count // most
+    return step + 1 - step % 2
+
+
 def _nonfinite(flat: Tensor, norm: Tensor) -> Tensor:
     """How many values are not finite; on the CPU a finite norm says none without counting."""
     if flat.device.type == "cpu" and math.isfinite(float(norm)):
@@ -105,14 +109,13 @@ def _nonfinite(flat: Tensor, norm: Tensor) -> Tensor:
 
 @torch.no_grad()
 def reduced(group: Sequence[Taken]) -> Tensor:
-    """The COLUMNS of tensors of one format, all sampled or none, to one length; a row each.
+    """The COLUMNS of tensors of one size and format, a row each.
 
-    p50 and p99 are of absolute values, over some 4096 of them where there are more. near_max: at
-    least half of the format's largest number; subnormal: below its smallest normal number.
+    p50 and p99 are of absolute values, over some 4096 of them where there are many more. near_max:
+    at least half of the format's largest number; subnormal: below its smallest normal number.
     """
     info = torch.finfo(group[0].some.dtype)
     values = torch.stack([item.some for item in group]).double()
-    sizes = torch.tensor([item.size for item in group], dtype=torch.float64)
     if not values.shape[1]:
         return torch.zeros(len(group), len(COLUMNS), dtype=torch.float64, device=values.device)
     finite = values.isfinite()
@@ -124,7 +127,7 @@ def reduced(group: Sequence[Taken]) -> Tensor:
     nonfinite = values.shape[1] - n
     wholes = [item.whole for item in group if item.whole is not None]
     whole = torch.stack(wholes).unbind(1) if wholes else (nonfinite, norm, largest)
-    columns = [sizes.to(values.device), *whole, n, *_moments(clean, finite, n),
+    columns = [torch.full_like(norm, group[0].size), *whole, n, *_moments(clean, finite, n),
                *_shares(size, nonfinite, info), *_quantiles(size), norm, largest]  # fmt: skip
     return torch.stack([column.double() for column in columns], 1)
 
@@ -152,8 +155,7 @@ def _shares(size: Tensor, nonfinite: Tensor, info: torch.finfo) -> list[Tensor]:
 
 
 def _quantiles(size: Tensor) -> list[Tensor]:
-    some = size[:, :: max(1, size.shape[1] // _QUANTILES)]
-    ordered = _sorted(some)
+    ordered = _sorted(size[:, :: _stride(size.shape[1], _QUANTILES)])
     last = ordered.shape[1] - 1
     picked = []
     for q in (0.5, 0.99):

@@ -1,8 +1,9 @@
 """DeepSpeed ZeRO checkpoint folders as one fp32 state dict, joined as zero_to_fp32.py does.
 
 What the optimizer keeps of every value (exp_avg, exp_avg_sq, momentum) lies in flat parts like the
-weights, and is joined the same way. Shards are pickles with objects of DeepSpeed's, so they are only read where they are trusted;
-DeepSpeed itself isn't needed: classes that aren't installed become empty stand-ins.
+weights, and is joined the same way. Shards are pickles with objects of DeepSpeed's, so they are
+only read where they are trusted; DeepSpeed itself isn't needed: classes that aren't installed
+become empty stand-ins.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def _whole(
     if stage > 2:
         shapes = {name: s for group in head["param_shapes"] for name, s in group.items()}
         return _zipped([torch.cat(list(rank)) for rank in parts], shapes)
-    made = {}
+    made: dict[str, Tensor] = {}
     for index, shapes in enumerate(head["param_shapes"]):
         flat = torch.cat([rank[index] for rank in parts])
         gaps = (shard.get("param_alignment_paddings") or {index: [0] * len(shapes)})[index]
@@ -110,7 +111,7 @@ def _optimizer(
     alike = len(ranks[0]) == len(head["param_shapes"])  # else ZeRO 3 groups them otherwise
     for index, shapes in enumerate(head["param_shapes"]):
         entry = index if alike else 0
-        group = next((g for g in groups if entry in g["params"]), {})
+        group: Mapping[str, Any] = next((g for g in groups if entry in g["params"]), {})
         step = ranks[0][entry].get("step", group.get("step"))
         for name in shapes:
             settings[name] = {key: group[key] for key in _SETTINGS if key in group}

@@ -84,7 +84,7 @@ def test_large_tensors_are_sampled_but_extremes_are_exact() -> None:
     assert row["l2"] == pytest.approx(math.sqrt(1001))
 
 
-def test_rows_come_in_their_order_however_they_are_reduced(
+def test_rows_are_the_same_however_they_are_reduced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Tensors of many lengths and formats, reduced in several goes: each row is as if alone."""
@@ -102,7 +102,7 @@ def test_rows_come_in_their_order_however_they_are_reduced(
 def test_a_tensor_that_changes_later_was_seen_as_it_was() -> None:
     """What waits to be reduced is a copy."""
     rows, tensor = stats.Rows(), torch.ones(8)
-    rows.add(tensor)
+    rows.add("x", tensor)
     tensor.zero_()
     assert stats.settled(rows.table().tolist()[0])["l2"] == pytest.approx(math.sqrt(8))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
+from html import unescape
 from pathlib import Path
 
 import polars as pl
@@ -175,6 +177,30 @@ def test_the_options_named_for_a_log_with_a_box_work(chain: tuple[Path, Path]) -
     assert whole.index("<!-- end of replay") < whole.index("</main>")
     assert "<script" not in section
     assert section.count("<i lang=en>") == section.count("<i lang=zh>") > 40
+
+
+def test_the_printed_command_is_typed_as_it_stands(
+    chain: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Terminal, page and Markdown print one replay command; pasted, it names the sample."""
+    _, folder = chain
+    monkeypatch.chdir(folder)
+    words = ["diagnose", "box/steps.jsonl", "-o", "pasted", "--lang", "en"]
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 0, done.output
+    markdown = CliRunner().invoke(cli, [*words, "--format", "markdown"])
+    command = next(line.removeprefix("Next:").strip() for line in done.output.splitlines()
+                   if "loganalyze replay" in line)  # fmt: skip
+    assert command in unescape(Path("pasted/steps.jsonl.html").read_text("utf-8"))
+    assert command in markdown.stdout
+    program, *typed = shlex.split(command)
+    assert program == "loganalyze"
+    done = CliRunner().invoke(cli, typed)
+    assert done.exit_code == 0, done.output + str(done.exception)
+    document = json.loads(Path("reports/steps.jsonl.replay.json").read_text("utf-8"))
+    assert (document["step"], document["reproduced"]) == (60, "equal")
+    assert document["judgements"][0]["cause"] == "samples"
+    assert document["samples"][0]["id"] == "s60-5"
 
 
 def test_what_is_not_a_report_gets_no_section() -> None:
