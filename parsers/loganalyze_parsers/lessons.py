@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from threading import Lock
 
 import numpy as np
 
 from loganalyze_parsers.digits import WORD, Bools, Bytes, Ints
+from loganalyze_parsers.kernel import Program, kernel, program_of
 from loganalyze_parsers.spans import (
     Floats,
     Free,
@@ -73,6 +75,7 @@ class Template:
     lesson: Lesson
     segments: tuple[Segment, ...]
     order: Ints  # place of each number, as read, among the lesson's slots
+    program: Program  # the same for the kernel
     probes: tuple[int, ...]  # words of the first segment that tell templates apart
 
 
@@ -85,14 +88,23 @@ class Found:
     values: Floats
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Text:
-    """A block's bytes, with PADDING behind them, and the bounds of its lines."""
+    """A block's bytes and the bounds of its lines."""
 
-    raw: bytes  # without the padding
-    data: Bytes
+    raw: bytes
     starts: Ints
     ends: Ints
+
+    @cached_property
+    def padded(self) -> Bytes:
+        """The bytes with PADDING behind them."""
+        return np.frombuffer(self.raw + bytes(PADDING), dtype=np.uint8)
+
+    @cached_property
+    def data(self) -> Bytes:
+        """The bytes as they are."""
+        return np.frombuffer(self.raw, dtype=np.uint8)
 
 
 def template_of(line: bytes, lesson: Lesson) -> Template:
@@ -103,24 +115,35 @@ def template_of(line: bytes, lesson: Lesson) -> Template:
     waiting: list[int] = []
     texts: list[int] = []
     begin = 0
-    for index, slot in enumerate(lesson.slots):
-        if _is_fixed(line, slot):
+    frees = [_free_of(line, slot) for slot in lesson.slots]
+    for index, (slot, free) in enumerate(zip(lesson.slots, frees, strict=True)):
+        if free is None:
             fixed.append(replace(slot, start=slot.start - begin))
             waiting.append(index)
             continue
-        end = slot.start + len(slot.text)
-        byte = line[end] if end < len(line) else 10
-        free = any_number(byte) if slot.varies else free_number(slot.text, byte)
         segments.append(_segment(line[begin : slot.start], fixed, free, slot.factor))
         order += waiting
         (texts if free.decimals < 0 else order).append(index)
-        fixed, waiting, begin = [], [], end
+        fixed, waiting, begin = [], [], slot.start + len(slot.text)
     segments.append(_segment(line[begin:], fixed, None, 1.0))
     held = np.flatnonzero(segments[0].layout.mask)
     probes = {int(held[0]), int(held[-1])} if len(held) else set()
     return Template(
-        lesson, tuple(segments), np.array([*order, *waiting, *texts]), tuple(sorted(probes))
+        lesson=lesson,
+        segments=tuple(segments),
+        order=np.array([*order, *waiting, *texts]),
+        program=program_of(line, lesson.slots, frees),
+        probes=tuple(sorted(probes)),
     )
+
+
+def _free_of(line: bytes, slot: Slot) -> Free | None:
+    """The number of free length that a slot is; None where its length is fixed."""
+    if _is_fixed(line, slot):
+        return None
+    end = slot.start + len(slot.text)
+    byte = line[end] if end < len(line) else 10
+    return any_number(byte) if slot.varies else free_number(slot.text, byte)
 
 
 def _is_fixed(line: bytes, slot: Slot) -> bool:
@@ -140,7 +163,7 @@ class _Rows:
     """Some lines under a template: what was read of them, and which of them still fit."""
 
     def __init__(self, text: Text, lines: Ints) -> None:
-        self._data = text.data
+        self._data = text.padded
         self.lines = lines
         self._at = text.starts[lines]
         self._ends = text.ends[lines]
@@ -197,7 +220,36 @@ class _Rows:
 
 
 def apply(template: Template, text: Text, lines: Ints, *, probe: bool) -> tuple[Found | None, Ints]:
-    """What the template reads of the lines, and the lines that it does not fit."""
+    """What the template reads of the lines, and the lines that it does not fit.
+
+    By the kernel where there is one. probe: whether most lines may be of another template.
+    """
+    compiled = kernel()
+    if compiled is None:
+        found = _numpy_found(template, text, lines, probe=probe)
+    else:
+        seen = compiled.read(template.program, text.raw, text.starts, text.ends, lines)
+        found = Found(template.lesson, seen.lines, seen.values) if len(seen.lines) else None
+        if len(seen.later):
+            found = _joined(found, _numpy_found(template, text, seen.later, probe=False))
+    if found is None:
+        return None, lines
+    left = np.ones(len(text.starts), dtype=bool)
+    left[found.lines] = False
+    return found, lines[left[lines]]
+
+
+def _joined(one: Found | None, other: Found | None) -> Found | None:
+    """Both in the order of the lines."""
+    if one is None or other is None:
+        return one or other
+    lines = np.concatenate([one.lines, other.lines])
+    order = np.argsort(lines)
+    return Found(one.lesson, lines[order], np.hstack([one.values, other.values])[:, order])
+
+
+def _numpy_found(template: Template, text: Text, lines: Ints, *, probe: bool) -> Found | None:
+    """What the template reads of the lines, by numpy."""
     likely = _probed(template, text, lines) if probe else np.ones(len(lines), dtype=bool)
     candidates = lines if likely.all() else lines[likely]
     taken, values, spans = [], [], []
@@ -210,11 +262,8 @@ def apply(template: Template, text: Text, lines: Ints, *, probe: bool) -> tuple[
                 np.stack(rows.spans) if rows.spans else np.empty((0, len(rows.lines)), int)
             )
     if not taken:
-        return None, lines
-    found = _found(template, text, np.concatenate(taken), np.hstack(values), np.hstack(spans))
-    left = np.ones(len(text.starts), dtype=bool)
-    left[found.lines] = False
-    return found, lines[left[lines]]
+        return None
+    return _found(template, text, np.concatenate(taken), np.hstack(values), np.hstack(spans))
 
 
 def _found(template: Template, text: Text, lines: Ints, values: Floats, spans: Ints) -> Found:
@@ -234,7 +283,7 @@ def _found(template: Template, text: Text, lines: Ints, values: Floats, spans: I
 
 def _probed(template: Template, text: Text, lines: Ints) -> Bools:
     """Which lines agree with a template in a word or two."""
-    words = np.ndarray((len(text.data) - WORD + 1,), "<u8", text.data, 0, (1,))
+    words = np.ndarray((len(text.padded) - WORD + 1,), "<u8", text.padded, 0, (1,))
     layout = template.segments[0].layout
     likely = np.ones(len(lines), dtype=bool)
     for index in template.probes:
