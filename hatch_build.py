@@ -17,7 +17,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent
 SOURCE = ROOT / "parsers" / "loganalyze_parsers" / "kernel.c"
-NAME = "_kernel.so"  # whatever the system: it is loaded by its path
+NAME = "kernel.native"  # on all systems: it is loaded by its path, and no module of Python's
 
 try:
     from hatchling.builders.hooks.plugin.interface import BuildHookInterface

@@ -24,7 +24,7 @@ from loganalyze_parsers.templates import Slot
 PURE = "LOGANALYZE_PURE"
 _HERE = Path(__file__).parent
 #: Built by hatch_build.py; one name on all systems.
-LIBRARY = _HERE / "_kernel.so"
+LIBRARY = _HERE / "kernel.native"
 SOURCE = _HERE / "kernel.c"
 #: Room for places of line feeds is made for lines of this length; a text of shorter ones is
 #: looked at twice.

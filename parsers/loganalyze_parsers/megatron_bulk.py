@@ -20,11 +20,12 @@ from loganalyze_parsers.bulk_lines import epoch_seconds
 from loganalyze_parsers.digits import Bools, Bytes, Ints
 from loganalyze_parsers.frames import KEY_SCHEMA
 from loganalyze_parsers.layout_rows import Rows
-from loganalyze_parsers.lessons import Lesson, TemplateReader, Text
+from loganalyze_parsers.lessons import Lesson, Text
 from loganalyze_parsers.megatron_fields import named_field
 from loganalyze_parsers.megatron_training import START
 from loganalyze_parsers.prefixes import peel
 from loganalyze_parsers.spans import Floats
+from loganalyze_parsers.template_reader import TemplateReader
 from loganalyze_parsers.templates import Slot, simple_number
 
 _TIME = re.compile(

@@ -51,7 +51,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> kernel.Kernel:
     """The kernel of the installation, else one built for these tests."""
     if kernel.LIBRARY.is_file() and (found := kernel.load(kernel.LIBRARY)):
         return found
-    library = tmp_path_factory.mktemp("kernel") / "_kernel.so"
+    library = tmp_path_factory.mktemp("kernel") / "kernel.native"
     if why := build(library):
         pytest.skip(why)
     made = kernel.load(library)
@@ -228,7 +228,7 @@ def test_a_library_of_another_source_is_not_used(
     compiled: kernel.Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After an update of the source an old library is left aside, and so is a damaged one."""
-    library = tmp_path / "_kernel.so"
+    library = tmp_path / "kernel.native"
     library.write_bytes(b"\x7fELF no library")
     assert kernel.load(library) is None
     if build(library):
@@ -248,5 +248,5 @@ def test_without_a_compiler_there_is_no_library(
         pytest.skip("no checkout")
     for compiler in ("false", "/no/such/compiler"):
         monkeypatch.setenv("CC", compiler)
-        assert build(tmp_path / "_kernel.so")
+        assert build(tmp_path / "kernel.native")
         assert not list(tmp_path.iterdir())

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loganalyze_parsers.layout_rows import Rows
-from loganalyze_parsers.lessons import Lesson, TemplateReader, Text
+from loganalyze_parsers.lessons import Lesson, Text
+from loganalyze_parsers.template_reader import TemplateReader
 from loganalyze_parsers.templates import Slot, simple_number
 
 _NUMBER = re.compile(r"(?<=[ab]=)[^ ]*")

@@ -9,7 +9,7 @@ import struct
 import numpy as np
 import pytest
 from loganalyze_parsers import lessons, tfevents_records
-from loganalyze_parsers.lessons import Lesson, TemplateReader, Text
+from loganalyze_parsers.lessons import Lesson, Text
 from loganalyze_parsers.spans import (
     Free,
     any_number,
@@ -18,6 +18,7 @@ from loganalyze_parsers.spans import (
     text_values,
     values_of,
 )
+from loganalyze_parsers.template_reader import TemplateReader
 from loganalyze_parsers.templates import Slot
 
 _LINE = re.compile(rb"at (\d+) loss (\S+), rate=(\S+)\]")
