@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from loganalyze_parsers.kernel import kernel
 from loganalyze_parsers.unpack import Unpacked
 
 BLOCK_BYTES = 8 * 1024 * 1024  # larger ones are no faster and cost memory
@@ -90,7 +91,7 @@ def read_blocks(
             chunk = chunk[end:] if end else b""
         whole = chunk.rfind(b"\n") + 1
         if whole:
-            block = Block(rest + chunk[:whole], offset, line)
+            block = Block(b"".join((rest, memoryview(chunk)[:whole])), offset, line)
             rest = chunk[whole:]
             line += len(block.bounds[0])
             yield block
@@ -108,13 +109,19 @@ def read_blocks(
 
 def line_bounds(data: bytes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Start and end (without the LF) of every line; a last line may lack its LF."""
+    compiled = kernel()
+    breaks = compiled.breaks(data) if compiled else _breaks(data)
+    if data and not data.endswith(b"\n"):
+        breaks = np.append(breaks, len(data))
+    starts = np.concatenate(([0], breaks[:-1] + 1)) if len(breaks) else breaks
+    return starts.astype(np.int64), breaks.astype(np.int64)
+
+
+def _breaks(data: bytes) -> npt.NDArray[np.int64]:
+    """Where the line feeds are, by numpy."""
     view = np.frombuffer(data, dtype=np.uint8)
     parts = [
         np.flatnonzero(view[first : first + _SCAN_BYTES] == 10) + first
         for first in range(0, len(view), _SCAN_BYTES)
     ]
-    breaks = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
-    if data and not data.endswith(b"\n"):
-        breaks = np.append(breaks, len(data))
-    starts = np.concatenate(([0], breaks[:-1] + 1)) if len(breaks) else breaks
-    return starts.astype(np.int64), breaks.astype(np.int64)
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)

@@ -12,7 +12,7 @@ import polars as pl
 from loganalyze_parsers.blocks import Block
 from loganalyze_parsers.digits import Bools, Ints
 from loganalyze_parsers.frames import KEY_SCHEMA
-from loganalyze_parsers.lessons import PADDING, Found, Text
+from loganalyze_parsers.lessons import Found, Text
 from loganalyze_parsers.spans import Floats
 
 #: A number as every bulk way takes it: no NaN, no thousands commas (those go the slow way).
@@ -22,9 +22,7 @@ _MONTHS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 def text_of(block: Block) -> Text:
     """The block's bytes and lines in the form that templates read."""
-    starts, ends = block.bounds
-    data = np.frombuffer(block.data + bytes(PADDING), dtype=np.uint8)
-    return Text(block.data, data, starts, ends)
+    return Text(block.data, *block.bounds)
 
 
 def begins_with(text: Text, byte: str) -> Ints:

@@ -32,7 +32,8 @@ from loganalyze_parsers.bulk_lines import (
 from loganalyze_parsers.deepspeed_progress import first_skipped
 from loganalyze_parsers.deepspeed_state import GIB
 from loganalyze_parsers.layout_rows import Rows
-from loganalyze_parsers.lessons import Found, Lesson, TemplateReader, Text
+from loganalyze_parsers.lessons import Found, Lesson, Text
+from loganalyze_parsers.template_reader import TemplateReader
 from loganalyze_parsers.templates import Slot
 
 #: Where one stands on another line, lines mean something else; the first is a progress line.

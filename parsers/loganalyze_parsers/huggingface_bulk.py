@@ -20,7 +20,8 @@ from loganalyze_parsers.bulk_lines import PLAIN, begins_with, framed, holds_any,
 from loganalyze_parsers.commas import has_commas
 from loganalyze_parsers.huggingface_keys import column_of, kind_of
 from loganalyze_parsers.layout_rows import Rows
-from loganalyze_parsers.lessons import Lesson, TemplateReader, Text
+from loganalyze_parsers.lessons import Lesson, Text
+from loganalyze_parsers.template_reader import TemplateReader
 from loganalyze_parsers.templates import Slot
 
 _MARK = b"'loss'"

@@ -8,13 +8,14 @@ does not fit to the last byte are not read.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from threading import Lock
+from functools import cached_property
 
 import numpy as np
 
 from loganalyze_parsers.digits import WORD, Bools, Bytes, Ints
+from loganalyze_parsers.kernel import Program, kernel, program_of
 from loganalyze_parsers.spans import (
     Floats,
     Free,
@@ -28,13 +29,9 @@ from loganalyze_parsers.templates import Layout, Slot, agrees, fixed_values, lay
 
 #: One digit, a point and an exponent: always as long.
 _SCIENTIFIC = re.compile(r"\d\.\d+[eE][+-]\d\d")
-#: Templates learnt from one input; lines beyond that go the slow way.
-_MAX_TEMPLATES = 400
-#: Lines in a row that teach nothing before a block is given up.
-_MAX_FAILURES = 20
 #: Rows read at once: their words and numbers stay in a core's own cache.
 _ROWS = 8192
-#: Lines from this length on are left to the slow way.
+#: Lines from this length on are not read by templates.
 MAX_LENGTH = 1 << 15
 #: Bytes that a block needs behind its last line: a row of the longest, misread at its end.
 PADDING = 1 << 17
@@ -73,6 +70,7 @@ class Template:
     lesson: Lesson
     segments: tuple[Segment, ...]
     order: Ints  # place of each number, as read, among the lesson's slots
+    program: Program  # the same for the kernel
     probes: tuple[int, ...]  # words of the first segment that tell templates apart
 
 
@@ -85,14 +83,23 @@ class Found:
     values: Floats
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Text:
-    """A block's bytes, with PADDING behind them, and the bounds of its lines."""
+    """A block's bytes and the bounds of its lines."""
 
-    raw: bytes  # without the padding
-    data: Bytes
+    raw: bytes
     starts: Ints
     ends: Ints
+
+    @cached_property
+    def padded(self) -> Bytes:
+        """The bytes with PADDING behind them."""
+        return np.frombuffer(self.raw + bytes(PADDING), dtype=np.uint8)
+
+    @cached_property
+    def data(self) -> Bytes:
+        """The bytes as they are."""
+        return np.frombuffer(self.raw, dtype=np.uint8)
 
 
 def template_of(line: bytes, lesson: Lesson) -> Template:
@@ -103,24 +110,35 @@ def template_of(line: bytes, lesson: Lesson) -> Template:
     waiting: list[int] = []
     texts: list[int] = []
     begin = 0
-    for index, slot in enumerate(lesson.slots):
-        if _is_fixed(line, slot):
+    frees = [_free_of(line, slot) for slot in lesson.slots]
+    for index, (slot, free) in enumerate(zip(lesson.slots, frees, strict=True)):
+        if free is None:
             fixed.append(replace(slot, start=slot.start - begin))
             waiting.append(index)
             continue
-        end = slot.start + len(slot.text)
-        byte = line[end] if end < len(line) else 10
-        free = any_number(byte) if slot.varies else free_number(slot.text, byte)
         segments.append(_segment(line[begin : slot.start], fixed, free, slot.factor))
         order += waiting
         (texts if free.decimals < 0 else order).append(index)
-        fixed, waiting, begin = [], [], end
+        fixed, waiting, begin = [], [], slot.start + len(slot.text)
     segments.append(_segment(line[begin:], fixed, None, 1.0))
     held = np.flatnonzero(segments[0].layout.mask)
     probes = {int(held[0]), int(held[-1])} if len(held) else set()
     return Template(
-        lesson, tuple(segments), np.array([*order, *waiting, *texts]), tuple(sorted(probes))
+        lesson=lesson,
+        segments=tuple(segments),
+        order=np.array([*order, *waiting, *texts]),
+        program=program_of(line, lesson.slots, frees),
+        probes=tuple(sorted(probes)),
     )
+
+
+def _free_of(line: bytes, slot: Slot) -> Free | None:
+    """The number of free length that a slot is; None where its length is fixed."""
+    if _is_fixed(line, slot):
+        return None
+    end = slot.start + len(slot.text)
+    byte = line[end] if end < len(line) else 10
+    return any_number(byte) if slot.varies else free_number(slot.text, byte)
 
 
 def _is_fixed(line: bytes, slot: Slot) -> bool:
@@ -140,7 +158,7 @@ class _Rows:
     """Some lines under a template: what was read of them, and which of them still fit."""
 
     def __init__(self, text: Text, lines: Ints) -> None:
-        self._data = text.data
+        self._data = text.padded
         self.lines = lines
         self._at = text.starts[lines]
         self._ends = text.ends[lines]
@@ -197,7 +215,36 @@ class _Rows:
 
 
 def apply(template: Template, text: Text, lines: Ints, *, probe: bool) -> tuple[Found | None, Ints]:
-    """What the template reads of the lines, and the lines that it does not fit."""
+    """What the template reads of the lines, and the lines that it does not fit.
+
+    By the kernel where there is one. probe: whether most lines may be of another template.
+    """
+    compiled = kernel()
+    if compiled is None:
+        found = _numpy_found(template, text, lines, probe=probe)
+    else:
+        seen = compiled.read(template.program, text.raw, text.starts, text.ends, lines)
+        found = Found(template.lesson, seen.lines, seen.values) if len(seen.lines) else None
+        if len(seen.later):
+            found = _joined(found, _numpy_found(template, text, seen.later, probe=False))
+    if found is None:
+        return None, lines
+    left = np.ones(len(text.starts), dtype=bool)
+    left[found.lines] = False
+    return found, lines[left[lines]]
+
+
+def _joined(one: Found | None, other: Found | None) -> Found | None:
+    """Both in the order of the lines."""
+    if one is None or other is None:
+        return one or other
+    lines = np.concatenate([one.lines, other.lines])
+    order = np.argsort(lines)
+    return Found(one.lesson, lines[order], np.hstack([one.values, other.values])[:, order])
+
+
+def _numpy_found(template: Template, text: Text, lines: Ints, *, probe: bool) -> Found | None:
+    """What the template reads of the lines, by numpy."""
     likely = _probed(template, text, lines) if probe else np.ones(len(lines), dtype=bool)
     candidates = lines if likely.all() else lines[likely]
     taken, values, spans = [], [], []
@@ -210,11 +257,8 @@ def apply(template: Template, text: Text, lines: Ints, *, probe: bool) -> tuple[
                 np.stack(rows.spans) if rows.spans else np.empty((0, len(rows.lines)), int)
             )
     if not taken:
-        return None, lines
-    found = _found(template, text, np.concatenate(taken), np.hstack(values), np.hstack(spans))
-    left = np.ones(len(text.starts), dtype=bool)
-    left[found.lines] = False
-    return found, lines[left[lines]]
+        return None
+    return _found(template, text, np.concatenate(taken), np.hstack(values), np.hstack(spans))
 
 
 def _found(template: Template, text: Text, lines: Ints, values: Floats, spans: Ints) -> Found:
@@ -234,72 +278,10 @@ def _found(template: Template, text: Text, lines: Ints, values: Floats, spans: I
 
 def _probed(template: Template, text: Text, lines: Ints) -> Bools:
     """Which lines agree with a template in a word or two."""
-    words = np.ndarray((len(text.data) - WORD + 1,), "<u8", text.data, 0, (1,))
+    words = np.ndarray((len(text.padded) - WORD + 1,), "<u8", text.padded, 0, (1,))
     layout = template.segments[0].layout
     likely = np.ones(len(lines), dtype=bool)
     for index in template.probes:
         word = words[text.starts[lines] + WORD * index] & layout.mask[index]
         likely &= word == layout.expected[index]
     return likely
-
-
-Teacher = Callable[[bytes], Lesson | None]
-
-
-class TemplateReader:
-    """Keeps the templates learnt so far and reads blocks with them; safe in threads."""
-
-    def __init__(self, may_teach: Callable[[bytes], bool], teacher: Teacher) -> None:
-        """may_teach: a quick look at a line; teacher: its lesson, None if it must go slowly."""
-        self._may_teach = may_teach
-        self._teacher = teacher
-        self._templates: list[Template] = []
-        self._hits: dict[int, int] = {}
-        self._learning = Lock()  # what one block's thread learns serves the others
-
-    def read(self, text: Text, lines: Ints) -> list[Found]:
-        """Read those lines of a block that fit a template; `lines`: those worth a look."""
-        lengths = text.ends[lines] - text.starts[lines]
-        lines = lines[(lengths > 0) & (lengths < MAX_LENGTH)]
-        found: list[Found] = []
-        known = len(self._templates)
-        order = sorted(range(known), key=lambda index: -self._hits.get(index, 0))
-        lines = self._applied(order, text, lines, found)
-        if len(lines) and known < _MAX_TEMPLATES:
-            with self._learning:
-                later = range(known, len(self._templates))
-                self._learn(text, self._applied(later, text, lines, found), found)
-        return found
-
-    def _applied(self, indices: Sequence[int], text: Text, lines: Ints, found: list[Found]) -> Ints:
-        """The lines that none of these templates read."""
-        for index in indices:
-            if not len(lines):
-                break
-            probe = len(self._templates) > 1
-            one, lines = apply(self._templates[index], text, lines, probe=probe)
-            self._hits[index] = len(one.lines) if one else 0
-            found.extend([one] if one else [])
-        return lines
-
-    def _learn(self, text: Text, lines: Ints, found: list[Found]) -> None:
-        """Read what is left with templates learnt from it."""
-        failures = at = 0
-        while (
-            at < len(lines) and failures < _MAX_FAILURES and len(self._templates) < _MAX_TEMPLATES
-        ):
-            line = text.raw[int(text.starts[lines[at]]) : int(text.ends[lines[at]])]
-            at += 1
-            if not self._may_teach(line):
-                continue
-            failures += 1
-            lesson = self._teacher(line)
-            if lesson is None:
-                continue
-            template = template_of(line, lesson)
-            one, left = apply(template, text, lines[at - 1 :], probe=bool(self._templates))
-            if one is None or not len(one.lines) or one.lines[0] != lines[at - 1]:
-                continue  # it does not read its own teacher
-            self._templates.append(template)
-            found.append(one)
-            lines, at, failures = left, 0, 0

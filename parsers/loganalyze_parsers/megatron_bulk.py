@@ -21,11 +21,12 @@ from loganalyze_parsers.commas import has_commas
 from loganalyze_parsers.digits import Bools, Bytes, Ints
 from loganalyze_parsers.frames import KEY_SCHEMA
 from loganalyze_parsers.layout_rows import Rows
-from loganalyze_parsers.lessons import PADDING, Lesson, TemplateReader, Text
+from loganalyze_parsers.lessons import Lesson, Text
 from loganalyze_parsers.megatron_fields import named_field
 from loganalyze_parsers.megatron_training import START
 from loganalyze_parsers.prefixes import peel
 from loganalyze_parsers.spans import Floats
+from loganalyze_parsers.template_reader import TemplateReader
 from loganalyze_parsers.templates import Slot, simple_number
 
 _TIME = re.compile(
@@ -54,12 +55,13 @@ class MegatronBulk:
         self._ranks_per_node = ranks_per_node
         if b"iteration" not in block.data:
             return None
-        data = np.frombuffer(block.data + bytes(PADDING), dtype=np.uint8)
+        data = np.frombuffer(block.data, dtype=np.uint8)
         starts, ends = block.bounds
-        ends = _without_returns(data, starts, ends)
+        if b"\r" in block.data:
+            ends = _without_returns(data, starts, ends)
         last = data[np.maximum(ends - 1, 0)]
         likely = np.flatnonzero((last == ord("|")) | (last == ord(" ")))
-        found = self._templates.read(Text(block.data, data, starts, ends), likely)
+        found = self._templates.read(Text(block.data, starts, ends), likely)
         if not found:
             return None
         rows = Rows(found)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loganalyze_parsers.layout_rows import Rows
-from loganalyze_parsers.lessons import PADDING, Lesson, TemplateReader, Text
+from loganalyze_parsers.lessons import Lesson, Text
+from loganalyze_parsers.template_reader import TemplateReader
 from loganalyze_parsers.templates import Slot, simple_number
 
 _NUMBER = re.compile(r"(?<=[ab]=)[^ ]*")
@@ -30,8 +31,7 @@ def read(lines: list[bytes], reader: TemplateReader) -> dict[int, dict[str, floa
     text = b"".join(line + b"\n" for line in lines)
     ends = np.flatnonzero(np.frombuffer(text, dtype=np.uint8) == 10)
     starts = np.concatenate(([0], ends[:-1] + 1))
-    data = np.frombuffer(text + bytes(PADDING), dtype=np.uint8)
-    found = reader.read(Text(text, data, starts, ends), np.arange(len(lines)))
+    found = reader.read(Text(text, starts, ends), np.arange(len(lines)))
     if not found:
         return {}
     rows = Rows(found)

@@ -1,0 +1,145 @@
+"""The compiled inner loops of text logs: used where the installation could build them.
+
+It reads the same lines as the numpy way and gives the same numbers, only faster. The environment
+variable LOGANALYZE_PURE, set to anything, leaves it aside.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from loganalyze_parsers.digits import WORD, Ints
+from loganalyze_parsers.spans import Floats, Free
+from loganalyze_parsers.templates import Slot
+
+PURE = "LOGANALYZE_PURE"
+_HERE = Path(__file__).parent
+#: Built by hatch_build.py; one name on all systems.
+LIBRARY = _HERE / "kernel.native"
+SOURCE = _HERE / "kernel.c"
+#: Room for places of line feeds is made for lines of this length; a text of shorter ones is
+#: looked at twice.
+_BYTES_A_LINE = 64
+_TEXT, _FIXED, _FREE, _ANY = range(4)
+
+
+class _Job(ctypes.Structure):
+    """As in kernel.c."""
+
+    _fields_ = (
+        ("data", ctypes.c_char_p), ("size", ctypes.c_int64),
+        ("starts", ctypes.c_void_p), ("ends", ctypes.c_void_p),
+        ("lines", ctypes.c_void_p), ("count", ctypes.c_int64),
+        ("steps", ctypes.c_void_p), ("step_count", ctypes.c_int64),
+        ("text", ctypes.c_char_p), ("factors", ctypes.c_void_p),
+        ("read", ctypes.c_void_p), ("values", ctypes.c_void_p),
+        ("later", ctypes.c_void_p), ("later_count", ctypes.c_int64),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A template as kernel.c takes it: steps (n, 6), their constant text, factors by slot."""
+
+    steps: npt.NDArray[np.int32]
+    text: bytes
+    factors: Floats
+
+
+def program_of(line: bytes, slots: Sequence[Slot], frees: Sequence[Free | None]) -> Program:
+    """frees: for each slot the number of free length that it is; None where its length is fixed."""
+    steps: list[tuple[int, int, int, int, int, int]] = []
+    at = 0
+    for index, (slot, free) in enumerate(zip(slots, frees, strict=True)):
+        steps.append((_TEXT, slot.start - at, at, 0, 0, 0))
+        at = slot.start + len(slot.text)
+        if free is None:
+            mantissa, letter, _ = slot.text.replace("E", "e").partition("e")
+            decimals = len(mantissa.partition(".")[2])
+            byte = ord(slot.text[len(mantissa)]) if letter else 0
+            steps.append((_FIXED, len(slot.text), index, decimals, bool(letter), byte))
+        else:
+            kind = _ANY if free.decimals < 0 else _FREE
+            steps.append((kind, WORD * free.words, index, free.decimals, 0, free.terminator))
+    steps.append((_TEXT, len(line) - at, at, 0, 0, 0))
+    factors = np.array([slot.factor for slot in slots], dtype=np.float64)
+    return Program(np.array(steps, dtype=np.int32), line, factors)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Lines read and their values (slots, lines); `later`: lines for the numpy way to read."""
+
+    lines: Ints
+    values: Floats
+    later: Ints
+
+
+class Kernel:
+    """A loaded library."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        """library: built of kernel.c."""
+        self._read = library.loganalyze_read
+        self._read.argtypes = (ctypes.POINTER(_Job),)
+        self._read.restype = ctypes.c_int64
+        self._breaks = library.loganalyze_breaks
+        self._breaks.argtypes = (
+            ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64
+        )  # fmt: skip
+        self._breaks.restype = ctypes.c_int64
+
+    def breaks(self, data: bytes) -> Ints:
+        """Where the line feeds of a text are."""
+        room = len(data) // _BYTES_A_LINE + 1
+        while True:
+            places = np.empty(room, dtype=np.int64)
+            count = int(self._breaks(data, len(data), places.ctypes.data, room))
+            if count <= room:
+                return places[:count]
+            room = count
+
+    def read(self, program: Program, raw: bytes, starts: Ints, ends: Ints, lines: Ints) -> Seen:
+        """What the program reads of those lines of a text; other threads run meanwhile."""
+        count = len(lines)
+        starts, ends, lines = (np.ascontiguousarray(a, np.int64) for a in (starts, ends, lines))
+        read, later = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+        values = np.empty((len(program.factors), count))
+        job = _Job(
+            raw, len(raw), starts.ctypes.data, ends.ctypes.data, lines.ctypes.data, count,
+            program.steps.ctypes.data, len(program.steps), program.text,
+            program.factors.ctypes.data, read.ctypes.data, values.ctypes.data, later.ctypes.data,
+            0,
+        )  # fmt: skip
+        done = self._read(ctypes.byref(job))
+        return Seen(read[:done], values[:, :done], later[: job.later_count])
+
+
+def load(path: Path) -> Kernel | None:
+    """The kernel in a library; None if there is none, or one built of another source."""
+    try:
+        library = ctypes.CDLL(str(path))
+        library.loganalyze_source.restype = ctypes.c_uint32
+        fits = library.loganalyze_source() == zlib.crc32(SOURCE.read_bytes())
+    except (OSError, AttributeError):
+        return None
+    return Kernel(library) if fits else None
+
+
+@cache
+def _installed() -> Kernel | None:
+    return load(LIBRARY) if LIBRARY.is_file() else None
+
+
+def kernel() -> Kernel | None:
+    """The kernel of this installation; None where there is none or the user wants none."""
+    return None if os.environ.get(PURE) else _installed()
