@@ -97,10 +97,17 @@ def _standstill(context: Context, moved: Movement) -> int | None:
 def _still_taught(context: Context, steps: Ints, first: int, grad: Track, loss: Track) -> bool:
     """Whether the gradient keeps its size in the stretch, and the loss falls no more."""
     norms = [_level(grad, steps[k], steps[k + 1]) for k in range(_BLOCKS)]
-    least = context.value("update_ratio.stopped_gradient") * float(np.nanmedian(norms[_WARM:first]))
+    before, since = (_median(part) for part in (norms[_WARM:first], norms[first:]))
+    least = context.value("update_ratio.stopped_gradient") * before
     begun, end = (_level(loss, steps[k], steps[k + 1]) for k in (first, _BLOCKS - 1))
     flat = end > (1.0 - context.value("update_ratio.stopped_fall")) * begun
-    return bool(np.nanmedian(norms[first:]) >= least and flat)
+    return since >= least and flat
+
+
+def _median(levels: list[float]) -> float:
+    """Median of those that are numbers; NaN, which is not above anything, where none is."""
+    known = [level for level in levels if np.isfinite(level)]
+    return float(np.median(known)) if known else float("nan")
 
 
 def _level(track: Track, start: int, stop: int) -> float:

@@ -17,16 +17,16 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from loganalyze.model import Account, Batch, Event, LineRef, Problem, Reading
+from loganalyze.model import Account, Batch, Event, LineRef, Reading
 from loganalyze_parsers.ahead import ahead
 from loganalyze_parsers.api import Dialect, Line, Look, Reader, Taken
-from loganalyze_parsers.blocks import MAX_LINE_BYTES, Block, open_bytes, read_blocks
+from loganalyze_parsers.blocks import Block
 from loganalyze_parsers.commas import spelled
 from loganalyze_parsers.frames import Names, readings_frame
+from loganalyze_parsers.guarded import guarded_blocks
 from loganalyze_parsers.markers import MarkerIndex
 from loganalyze_parsers.prefixes import clean, peel, ranks_per_node
 from loganalyze_parsers.tally import Tally
-from loganalyze_parsers.unpack import broken
 
 #: Pieces of one line beyond this number are not looked at: a progress bar redraws itself so often.
 MAX_PIECES = 200_000
@@ -330,29 +330,8 @@ def parse_text(
 def parse_part(log: TextLog, path: Path, source: int) -> Iterator[Batch]:
     """The same for one part of a rotated log, with what the log knows from the parts before."""
     log.turn_to(source)
-    blocks, told = _guarded_blocks(path)
+    blocks, told = guarded_blocks(path)
     yield from log.batches(blocks)
     told.extend(log.names.problems(str(path)))
     if told:
         yield Batch(readings=None, problems=tuple(told))
-
-
-def _too_long(path: Path, line: int) -> Problem:
-    size = f"{MAX_LINE_BYTES >> 20} MiB"
-    message = f"{path}:{line}: the line is longer than {size}; the rest of it is left out"
-    return Problem(rule="limit_reached", message=message)
-
-
-def _guarded_blocks(path: Path) -> tuple[Iterator[Block], list[Problem]]:
-    told: list[Problem] = []
-
-    def blocks() -> Iterator[Block]:
-        cut: list[int] = []
-        try:
-            with open_bytes(path) as stream:
-                yield from read_blocks(stream, cut=cut)
-        except (OSError, EOFError, ValueError) as error:
-            told.append(broken(path, error))
-        told.extend(_too_long(path, line) for line in cut[:_SAMPLES])
-
-    return blocks(), told
