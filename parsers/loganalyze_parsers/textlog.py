@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from loganalyze.model import Account, Batch, Event, LineRef, Reading
+from loganalyze.model import Account, Batch, Event, LineRef, Problem, Reading
 from loganalyze_parsers.ahead import ahead
 from loganalyze_parsers.api import Dialect, Line, Look, Reader, Taken
 from loganalyze_parsers.blocks import Block
