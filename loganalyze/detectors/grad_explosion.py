@@ -8,9 +8,9 @@ from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.detectors.grad_common import Norms, clip_value, norms
 from loganalyze.detectors.loss_common import beyond_noise, loss_events
 from loganalyze.model import Finding, Severity, Threshold
-from loganalyze.series import Floats, stretches
+from loganalyze.series import Floats, past_median, stretches
 from loganalyze.series_events import Excursion, excursions
-from loganalyze.series_levels import Search
+from loganalyze.series_levels import WINDOW, Search
 
 MOST = 30  # findings of one track; the strongest are kept
 _NEAR_ZERO = 1e-12
@@ -27,6 +27,7 @@ def run(context: Context) -> list[Finding]:
             found.append(always)
             continue
         bursts = _bursts(context, norm)
+        bursts += _by_factor(context, norm, bursts)
         bursts += _beside_loss(context, norm, bursts)
         bursts += _new_level(context, norm, bursts)
         bursts += _start(context, norm)
@@ -150,6 +151,32 @@ def _seed_rules(context: Context, part: Floats) -> tuple[Threshold, ...]:
     if clip is not None and part.max() > clip * context.value("seed.grad_clip_multiple"):
         rules.append(context.thresholds["seed.grad_clip_multiple"])
     return tuple(rules)
+
+
+def _by_factor(context: Context, norm: Norms, known: list[Finding]) -> list[Finding]:
+    """Norms tens of times the running median in a run so restless that they are no outliers there.
+
+    One finding over all bursts of ten times: such a run bursts again and again.
+    """
+    usual = past_median(norm.values, WINDOW)
+    usual[: max(norm.skip, int(context.value("grad_explosion.known_points")))] = np.nan
+    usual[usual < context.value("seed.grad_norm_low")] = np.nan  # back from nothing
+    told = [item for item in known if item.severity != "info"]
+    high = np.flatnonzero(norm.values > context.value("grad_explosion.ratio_warning") * usual)
+    at = [i for i in high.tolist() if not _told_at(told, int(norm.steps[i]))]
+    beyond = context.value("grad_explosion.ratio_major")
+    if not any(norm.values[i] > beyond * usual[i] for i in at):
+        return []
+    return [
+        _state(
+            context, norm, at[0], at[-1], float(usual[at[0]]), "warning",
+            "grad_explosion.ratio_major", bursts=len(at),
+        )
+    ]  # fmt: skip
+
+
+def _told_at(known: list[Finding], step: int) -> bool:
+    return any(_overlaps(item, step, step) for item in known)
 
 
 def _beside_loss(context: Context, norm: Norms, known: list[Finding]) -> list[Finding]:

@@ -163,6 +163,19 @@ def test_a_log_of_skipped_steps_only_has_learnt_nothing():
         assert only(run, "no_learning").severity == severity
 
 
+def test_bursts_of_a_restless_norm_are_one_finding():
+    """Norms tens of times the running median are told where the noise itself reaches five times."""
+    rng = np.random.default_rng(6)
+    norm = np.exp(0.6 * rng.standard_normal(250)).clip(0.2, 5.0)
+    norm[[80, 140, 200]] = (20.0, 120.0, 40.0)
+    said = only(make_run({"grad_norm": norm, "loss": 3.0 + 0.01 * rng.standard_normal(250)}),
+                "grad_explosion")  # fmt: skip
+    assert (said.severity, said.step_peak) == ("warning", 141)
+    assert (said.step_first, said.step_last) == (81, 201)
+    calm = norm.clip(0.2, 5.0)
+    assert not [f for f in found(make_run({"grad_norm": calm})) if f.kind == "grad_explosion"]
+
+
 def test_rates_and_ratios_beside_their_seed_rules():
     """Clipping, concentration, update ratio, hard samples: each names the seed's number."""
     n = 4000
