@@ -22,7 +22,7 @@ from loganalyze.checks.base import (
     yes_or_no,
 )
 from loganalyze.model import CheckResult, Segment
-from loganalyze.resumed import bump_of, run_twice, served_again, sides
+from loganalyze.resumed import Twice, bump_of, run_twice, served_again, sides
 from loganalyze.tracks import Track
 
 
@@ -94,7 +94,8 @@ def loss_like_new(context: CheckContext) -> CheckResult:
     size = number(context.config("padded_vocab_size", "vocab_size"))
     guess = math.log(size) if size and size > 1 else context.value("untrained_nats")
     level = float(np.nanmedian(sides[1])) if np.isfinite(sides[1]).any() else math.nan
-    answer = level > guess - 1.5 and level - median(sides[0]) > 2.0
+    first = float(sides[1][0])  # what is computed before any update
+    answer = min(level, first) > guess - 1.5 and level - median(sides[0]) > 2.0
     return yes_or_no("loss_like_new", answer, seen("level_of_loss", level, "nat", f"< {guess:.3g}"))
 
 
@@ -146,16 +147,40 @@ def first_step_alike(context: CheckContext) -> CheckResult:
 
     Weights and data are those of before, what the next steps need beside them is not.
     """
-    both = sides(context.tracks("loss"), context.segment)
-    twice = run_twice(*both) if both is not None else None
-    if twice is None or len(twice.steps) < 6:
-        return missing("first_step_alike", "steps_run_twice")
-    if max(track.interval for track in both or ()) > 1:  # a mean holds the step and the next
-        return missing("first_step_alike", "every_step")
+    twice = _first_step(context)
+    if twice is None:
+        return missing("first_step_alike", "steps_run_twice", "every_step")
     own, rise = float(twice.differences[0]), float(np.mean(twice.differences[1:9]))
     alike = abs(own) <= 1e-3 * abs(float(twice.first[0]))
     evidence = (seen("first_difference", own, "nat", "0"), seen("change_of_loss", rise, "nat", "0"))
     return yes_or_no("first_step_alike", alike and rise > context.value("calm_nats"), *evidence)
+
+
+def first_step_on_other_data(context: CheckContext) -> CheckResult:
+    """The first step run twice has the level of before, but another loss: another batch.
+
+    No update stands between the load and this loss, so weights that fit can differ in data only;
+    kernels and dropout move it by less than half of what neighbouring batches differ by.
+    """
+    twice, around = _first_step(context), _edge(context, "loss", 50)
+    if twice is None or around is None:
+        return missing("first_step_on_other_data", "steps_run_twice", "every_step")
+    own, level = abs(float(twice.differences[0])), median(around[0])
+    noise = spread(np.diff(around[0])) / math.sqrt(2)
+    fits = abs(float(twice.first[0] + twice.differences[0]) - level) < max(5 * noise, 0.05 * level)
+    limit = max(0.5 * noise, 0.005 * abs(level))
+    evidence = seen("first_difference", own, "nat", f"<= {limit:.3g}")
+    return yes_or_no("first_step_on_other_data", fits and own > limit, evidence)
+
+
+def _first_step(context: CheckContext) -> Twice | None:
+    """Steps run twice of a log of every step; a mean holds the first step and the next."""
+    both = sides(context.tracks("loss"), context.segment)
+    if both is None or max(track.interval for track in both) > 1:
+        return None
+    twice = run_twice(*both)
+    first = len(twice.steps) >= 6 and int(twice.steps[0]) == int(both[1].steps[0])
+    return twice if first else None
 
 
 def same_data_higher_at_first(context: CheckContext) -> CheckResult:
@@ -291,7 +316,7 @@ RESUME: dict[str, Check] = {
     for check in (
         after_resume, loss_higher_after, loss_lower_after, loss_like_new, same_then_worse,
         bump_is_short, bump_is_long, lr_jumps_at_segment, samples_restart, epoch_restarts,
-        first_step_alike, same_data_higher_at_first, data_served_again,
+        first_step_alike, first_step_on_other_data, same_data_higher_at_first, data_served_again,
         speed_shifts_at_segment, older_checkpoint, began_again, sound_checkpoint,
     )
 }  # fmt: skip

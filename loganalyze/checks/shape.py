@@ -14,6 +14,7 @@ from loganalyze.checks.base import (
     median,
     missing,
     seen,
+    spread,
     yes_or_no,
 )
 from loganalyze.model import CheckResult
@@ -62,14 +63,20 @@ def _full(rise: Rise) -> Floats:
 
 
 def ends_at_once(context: CheckContext) -> CheckResult:
-    """The loss is back at its level on the lines right after: no weight was harmed by it."""
+    """The loss is back at its level on the lines right after: no weight was harmed by it.
+
+    A finding's last line may lie far down a slow decay: from half of the height on it must be fast.
+    """
     rise = rise_of(context)
     if rise is None or len(rise.after) < 2:
         return missing("ends_at_once", "later_steps")
     skip = 1 if rise.coarse and len(rise.after) > 2 else 0
     left = float(np.mean(rise.after[skip : skip + 2]))
     limit = context.value("rest_share")
-    return yes_or_no("ends_at_once", left < limit, seen("rest_share", left, "share", f"< {limit}"))
+    falling = len(rise.inside) - 1 - int(np.flatnonzero(rise.inside > 0.5)[-1])
+    evidence = (seen("rest_share", left, "share", f"< {limit}"),
+                seen("lines_to_level", falling, "", "<= 3"))  # fmt: skip
+    return yes_or_no("ends_at_once", left < limit and falling <= 3, *evidence)
 
 
 def block_of_steps(context: CheckContext) -> CheckResult:
@@ -154,10 +161,65 @@ def stays_high(context: CheckContext) -> CheckResult:
     return yes_or_no("stays_high", left > 0.5, seen("rest_share", left, "share", "> 0.5"))
 
 
+def long_not_back(context: CheckContext) -> CheckResult:
+    """A hundred lines after its peak the loss still stands a tenth above the level before.
+
+    What a broken update takes away is relearnt from the same data; other data keeps its own level.
+    """
+    track, before = context.track("loss"), context.before("loss", 50)
+    spikes = context.of_kind("loss_spike", "loss_divergence", "loss_discontinuity")
+    peaks = [f.step_peak for f in spikes if f.step_peak is not None]
+    if track is None or not peaks or len(before) < 5:
+        return missing("long_not_back", "loss")
+    later = track.values[track.steps > min(peaks) + 100 * track.interval]
+    later = later[np.isfinite(later)][:100]
+    if len(later) < 10:
+        return missing("long_not_back", "later_steps")
+    level, back = median(before), median(later)
+    limit = level + max(0.1 * abs(level), 2 * spread(before))
+    evidence = seen("level_after", back, "nat", f"<= {limit:.4g}")
+    return yes_or_no("long_not_back", back > limit, evidence)
+
+
+def norm_calm_at_spike(context: CheckContext) -> CheckResult:
+    """At the spike's highest line the gradient norm is no higher than usual.
+
+    Data that the model does not expect makes gradients that are as large as its errors. Where only
+    the loss leaps, this step's forward pass, or the number itself, was wrong. Needs every step:
+    trainers print the norm of the last step beside the mean loss of several.
+    """
+    loss, norm = context.track("loss"), context.track("grad_norm")
+    spikes = context.of_kind("loss_spike")
+    if norm is None or loss is None or not spikes or spikes[0].step_peak is None:
+        return missing("norm_calm_at_spike", "grad_norm")
+    if loss.interval > 1 or norm.interval > 1:
+        return missing("norm_calm_at_spike", "every_step")
+    peak = spikes[0].step_peak
+    before = norm.values[norm.steps < peak][-50:]
+    before, there = before[np.isfinite(before)], norm.values[norm.steps == peak]
+    if len(before) < 10 or not len(there) or not np.isfinite(there[0]) or not before.any():
+        return missing("norm_calm_at_spike", "earlier_steps")
+    ratio = float(there[0]) / max(median(before), 1e-12)
+    ratios = spikes[0].statistics.get("ratio")
+    high = isinstance(ratios, int | float) and ratios > context.value("spike_ratio")
+    place = at_step(context, "grad_norm", peak, "norm")
+    return yes_or_no("norm_calm_at_spike", high and ratio < 1.2,
+                     seen("change_ratio", ratio, "", "> 1.2"), place)  # fmt: skip
+
+
+def norm_joins_spike(context: CheckContext) -> CheckResult:
+    """At the spike's highest line the gradient norm is above its usual height as well."""
+    calm = norm_calm_at_spike(context)
+    if calm.state == "not_checkable":
+        return missing("norm_joins_spike", *calm.missing)
+    return yes_or_no("norm_joins_spike", calm.state == "ruled_out", *calm.evidence)
+
+
 SHAPE: dict[str, Check] = {
     check.__name__: check
     for check in (
         ends_at_once, block_of_steps, decays_from_peak, steps_took_longer,
-        norm_fell_as_loss_rose, stays_high,
+        norm_fell_as_loss_rose, stays_high, long_not_back, norm_calm_at_spike,
+        norm_joins_spike,
     )
 }  # fmt: skip
