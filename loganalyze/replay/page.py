@@ -63,7 +63,8 @@ def _filled(name: str, result: Result, rules: Thresholds, **given: str) -> str:
         norms=gradient_norms(result.measured.parameters), spread=sample_spread(losses),
         parameters=ranked[:_SHOWN], formats=formats.worst_first(result.formats)[:_SHOWN],
         attention=[x for x in result.measured.layers if x.attention][:_SHOWN],
-        costs=[x for x in costly if x.cost][:_SHOWN], high=rules.value("replay.update_high"),
+        costs=[x for x in costly if x.cost][:_SHOWN], low=rules.value("replay.update_low"),
+        high=rules.value("replay.update_high"),
         positions=_curve(result.measured.samples.positions) if result.measured.samples else "",
         **given,
     )  # fmt: skip
