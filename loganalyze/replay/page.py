@@ -71,10 +71,12 @@ def _filled(name: str, result: Result, rules: Thresholds, **given: str) -> str:
 
 
 def _environment() -> Environment:
-    source = files("loganalyze.replay")
-    names = ("page.html", "section.html")
-    texts = {name: source.joinpath(name).read_text("utf-8") for name in names}
-    made = Environment(loader=DictLoader(texts), autoescape=True, undefined=StrictUndefined)
+    places = {"head.html": "loganalyze", "page.html": "loganalyze.replay",
+              "section.html": "loganalyze.replay"}  # fmt: skip
+    texts = {name: files(place).joinpath(name).read_text("utf-8")
+             for name, place in places.items()}  # fmt: skip
+    made = Environment(loader=DictLoader(texts), autoescape=True, undefined=StrictUndefined,
+                       trim_blocks=True)  # fmt: skip
     made.globals.update(t=_spoken, b=_pair, number=words.number, exact=words.exact, size=words.size)
     return made
 
