@@ -83,9 +83,9 @@ class Taps(TorchFunctionMode):
         self._heard[self._number] = Heard(losses.reshape(shape), counted)
 
     def _attended(
-        self, result: Tensor, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
-        dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None,
-        **options: Any,
+        self, result: Tensor, query: Tensor, key: Tensor, value: Tensor,
+        attn_mask: Tensor | None = None, dropout_p: float = 0.0, is_causal: bool = False, *,
+        scale: float | None = None, **options: Any,
     ) -> None:  # fmt: skip
         """Entropy (nats, mean over queries) and largest logit per head, over a sample."""
         if query.ndim != 4 or query.shape[1] % key.shape[1]:
