@@ -113,8 +113,9 @@ def _log_chances(result: Tensor, logits: Tensor) -> Tensor | None:
         loss = type(node).__name__.startswith("NllLoss")
         node = following[0][0] if loss and following else None
     kept = getattr(node, "_saved_result", None)
-    fits = isinstance(kept, Tensor) and kept.ndim == 2 and kept.shape == logits.shape
-    return kept if fits and kept.dtype in (torch.float32, torch.float64) else None
+    if not isinstance(kept, Tensor) or kept.ndim != 2 or kept.shape != logits.shape:
+        return None
+    return kept if kept.dtype in (torch.float32, torch.float64) else None
 
 
 def _mask(keys: Tensor, picked: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
