@@ -1,7 +1,8 @@
 """What recording and measuring cost beside the bare loop: `python benchmarks/replay_cost.py`.
 
 Runs on the GPU in bf16 where there is one (a model of 1.2 billion parameters), else on the CPU in
-fp32 (8 million). Prints median seconds a step (bare, instrumented), the recorder's own share of the
+fp32 (7 million); `--large` takes the large model on the CPU as well (some 25 GB). Parts can be
+named: times, recorder, memory. Prints median seconds a step (bare, instrumented), the recorder's own share of the
 time of a recorded loop, copies of the state included, and the memory beside the bare step.
 `--gpu-gate` fails where statistics cost over 1.5 times the bare step.
 """
@@ -30,6 +31,7 @@ from loganalyze.replay.recipe import Recorded  # noqa: E402
 from loganalyze.replay.runner import run_step  # noqa: E402
 
 VOCAB = 8_000
+PARTS = ("times", "recorder", "memory")
 
 
 def clock() -> float:
@@ -81,7 +83,10 @@ def main() -> None:
     gpu = torch.cuda.is_available()
     if not gpu:
         torch.set_num_threads(1)
-    width, layers, heads, samples, length = (2048, 22, 16, 8, 1024) if gpu else (256, 4, 4, 4, 128)
+    large = gpu or "--large" in sys.argv
+    width, layers, heads = (2048, 22, 16) if large else (256, 4, 4)
+    samples, length = (8, 1024) if gpu else (4, 128)
+    parts = [part for part in PARTS if part in sys.argv] or PARTS
     device = "cuda" if gpu else "cpu"
     model = Model(width, layers, heads).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
@@ -91,13 +96,21 @@ def main() -> None:
     data = Recorded(step=1, micro_batches=(batch,))
     count = sum(p.numel() for p in model.parameters())
     print(f"{count / 1e6:.0f} M parameters, {samples} x {length} tokens, {device}")
+    if "times" in parts:
+        compared(step, data)
+    if "recorder" in parts:
+        own, loop = recorded(step, data, 40 if gpu else 64)
+        print(f"recorder      {own:.4f} s of {loop:.1f} s, {own / (loop - own):.2%} of the bare loop")
+    if "memory" in parts:
+        memory(step, data, gpu)
+
+
+def compared(step: Step, data: Recorded) -> None:
+    """Prints seconds of the step, bare and with all statistics; `--gpu-gate` may fail."""
     times = measured(bare=lambda: run_step(step, data), instrumented=lambda: instrumented(step, data))
     bare = times["bare"]
     for name, seconds in times.items():
         print(f"{name:13s} {seconds:.4f} s  {seconds / bare:.3f} x")
-    own, loop = recorded(step, data, 40 if gpu else 96)
-    print(f"recorder      {own:.4f} s of {loop:.1f} s, {own / (loop - own):.2%} of the bare loop")
-    memory(step, data, gpu)
     if "--gpu-gate" in sys.argv and times["instrumented"] > 1.5 * bare:
         raise SystemExit("statistics cost more than 1.5 times the bare step")
 

@@ -63,17 +63,20 @@ def _filled(name: str, result: Result, rules: Thresholds, **given: str) -> str:
         norms=gradient_norms(result.measured.parameters), spread=sample_spread(losses),
         parameters=ranked[:_SHOWN], formats=formats.worst_first(result.formats)[:_SHOWN],
         attention=[x for x in result.measured.layers if x.attention][:_SHOWN],
-        costs=[x for x in costly if x.cost][:_SHOWN], high=rules.value("replay.update_high"),
+        costs=[x for x in costly if x.cost][:_SHOWN], low=rules.value("replay.update_low"),
+        high=rules.value("replay.update_high"),
         positions=_curve(result.measured.samples.positions) if result.measured.samples else "",
         **given,
     )  # fmt: skip
 
 
 def _environment() -> Environment:
-    source = files("loganalyze.replay")
-    names = ("page.html", "section.html")
-    texts = {name: source.joinpath(name).read_text("utf-8") for name in names}
-    made = Environment(loader=DictLoader(texts), autoescape=True, undefined=StrictUndefined)
+    places = {"head.html": "loganalyze", "page.html": "loganalyze.replay",
+              "section.html": "loganalyze.replay"}  # fmt: skip
+    texts = {name: files(place).joinpath(name).read_text("utf-8")
+             for name, place in places.items()}  # fmt: skip
+    made = Environment(loader=DictLoader(texts), autoescape=True, undefined=StrictUndefined,
+                       trim_blocks=True)  # fmt: skip
     made.globals.update(t=_spoken, b=_pair, number=words.number, exact=words.exact, size=words.size)
     return made
 

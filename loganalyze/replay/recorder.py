@@ -45,7 +45,7 @@ class Open:
         self.given = given
         self.micro_batches: list[Any] = []
         self.values: dict[str, Callable[[], float]] = {}
-        self.rng = state.raw_rng()
+        self.rng = state.raw_rng(recorder.last_rng)
         self.bytes = 0
         self.peak_memory: list[int] = []
         self.lrs = recorder.lrs()
@@ -94,16 +94,17 @@ def _later(value: float | Tensor) -> Callable[[], float]:
 class Recorder:
     """Records steps into a bounded ring, and a capsule on NaN, spike or exception.
 
-    ring, ring_bytes: steps and bytes of batches kept. Two copies of the state are held in the CPU's
-    memory, snapshot_every steps apart; without a number as often as takes half a percent of the
-    time, at least every 32 steps and before the ring is half full. stop: whether should_stop turns
-    true after a fault; the loop decides what to do about it.
+    ring, ring_bytes: steps and bytes of batches kept (and some 5 kB of generator state a step). Two
+    copies of the state are held in the CPU's memory, snapshot_every steps apart; without a number
+    as often as takes half a percent of the time, at least every 32 steps and before the ring is
+    half full. stop: whether should_stop turns true after a fault; the loop decides what to do about
+    it.
     """
 
     def __init__(
         self, folder: str | Path, model: nn.Module, optimizer: Optimizer | None = None, *,
         builder: str = "", precision: Precision = "fp32", clip: float | None = None,
-        ring: int = 1024, ring_bytes: int = 1 << 30, snapshot_every: int | None = None,
+        ring: int = 8192, ring_bytes: int = 1 << 30, snapshot_every: int | None = None,
         stop: bool = False,
         log: str | Path | None = None,
     ) -> None:  # fmt: skip
@@ -113,6 +114,7 @@ class Recorder:
         self.snapshot_every, self.stop = snapshot_every, stop
         self.should_stop = False
         self.capsules: list[Path] = []
+        self.last_rng: state.RawRng | None = None
         self._log = Path(log) if log else None
         self._steps: deque[Open] = deque()
         self._snapshots: deque[tuple[int, state.Snapshot]] = deque(maxlen=2)
@@ -141,6 +143,7 @@ class Recorder:
         self._since += 1
         given = {"sample_ids": tuple(map(str, sample_ids)), "seed": seed, "offset": offset}
         opened = Open(self, number, given)
+        self.last_rng = opened.rng
         for item in micro_batches or ([batch] if batch is not None else []):
             opened.add(item)
         return opened

@@ -38,14 +38,29 @@ def capture_rng() -> dict[str, Any]:
     return pack_state(*raw_rng())
 
 
-def raw_rng() -> tuple[Tensor, Any, Any, Any]:
-    """What pack_state takes, as the generators give it: quick to get, small to keep."""
+RawRng = tuple[Tensor, Any, Any, Any]
+
+
+def raw_rng(last: RawRng | None = None) -> RawRng:
+    """What pack_state takes, as the generators give it: quick to get, small to keep.
+
+    last: of the step before; what is still as it was there is shared.
+    """
     numpy = sys.modules.get("numpy")  # a loop that never imported it can't depend on it
-    return (
-        torch.get_rng_state(), random.getstate(),
-        numpy.random.get_state() if numpy is not None else None,
-        torch.cuda.get_rng_state_all() if cuda_in_use() else None,
-    )  # fmt: skip
+    words = random.getstate()
+    others = numpy.random.get_state() if numpy is not None else None
+    if last is not None:
+        words = last[1] if words == last[1] else words
+        others = last[2] if _unmoved(others, last[2]) else others
+    cuda = torch.cuda.get_rng_state_all() if cuda_in_use() else None
+    return torch.get_rng_state(), words, others, cuda
+
+
+def _unmoved(now: Any, then: Any) -> bool:
+    """Whether two states of NumPy's generator are the same."""
+    if now is None or then is None:
+        return False
+    return bool(now[2:] == then[2:] and (now[1] == then[1]).all())
 
 
 def pack_state(cpu: Tensor, python: Any, numpy: Any = None, cuda: Any = None) -> dict[str, Any]:

@@ -58,25 +58,34 @@ class Taps(TorchFunctionMode):
         )  # fmt: skip
         if look is not None:
             with torch.no_grad(), torch._C.DisableTorchFunction(), self._looking():
-                look(*args, **kwargs)
+                look(result, *args, **kwargs)
         return result
 
-    def _losses(self, input: Tensor, target: Tensor, *rest: Any, **options: Any) -> None:
+    def _losses(
+        self, result: Tensor, input: Tensor, target: Tensor, *rest: Any, **options: Any
+    ) -> None:
         if target.is_floating_point() or not self._samples or target.numel() % self._samples:
             return
         ignored = options.get("ignore_index", rest[2] if len(rest) > 2 else -100)
-        losses = F.cross_entropy(
-            input.detach().float(), target, reduction="none", ignore_index=ignored,
-            label_smoothing=options.get("label_smoothing", 0.0),
-        )  # fmt: skip
+        smoothing = options.get("label_smoothing", 0.0)
+        counted = target != ignored
+        kept = _log_chances(result, input) if not smoothing else None
+        if kept is not None:
+            picked = kept.gather(1, torch.where(counted, target, 0)[:, None])[:, 0]
+            losses = torch.where(counted, -picked, 0.0)
+        else:
+            losses = F.cross_entropy(
+                input.detach().float(), target, reduction="none", ignore_index=ignored,
+                label_smoothing=smoothing,
+            )  # fmt: skip
         shape = (self._samples, -1)
-        counted = (target != ignored).reshape(shape)
+        counted = counted.reshape(shape)
         self._heard[self._number] = Heard(losses.reshape(shape), counted)
 
     def _attended(
-        self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
-        dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None,
-        **options: Any,
+        self, result: Tensor, query: Tensor, key: Tensor, value: Tensor,
+        attn_mask: Tensor | None = None, dropout_p: float = 0.0, is_causal: bool = False, *,
+        scale: float | None = None, **options: Any,
     ) -> None:  # fmt: skip
         """Entropy (nats, mean over queries) and largest logit per head, over a sample."""
         if query.ndim != 4 or query.shape[1] % key.shape[1]:
@@ -91,6 +100,22 @@ class Taps(TorchFunctionMode):
         chances = logits.softmax(-1).nan_to_num(0.0)  # a query that sees no key (padding)
         entropy = torch.special.entr(chances).sum(-1).mean((0, 2))
         self.attention.append((self._where(), torch.stack([entropy, logits.amax((0, 2, 3))], 1)))
+
+
+def _log_chances(result: Tensor, logits: Tensor) -> Tensor | None:
+    """The log-softmax that a cross-entropy keeps for its backward pass, of (tokens, classes).
+
+    None where it isn't found: it is then computed again, which costs as much memory as the logits.
+    """
+    node: Any = result.grad_fn
+    while node is not None and type(node).__name__ != "LogSoftmaxBackward0":
+        following = node.next_functions
+        loss = type(node).__name__.startswith("NllLoss")
+        node = following[0][0] if loss and following else None
+    kept = getattr(node, "_saved_result", None)
+    if not isinstance(kept, Tensor) or kept.ndim != 2 or kept.shape != logits.shape:
+        return None
+    return kept if kept.dtype in (torch.float32, torch.float64) else None
 
 
 def _mask(keys: Tensor, picked: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:

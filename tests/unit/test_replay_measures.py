@@ -239,6 +239,23 @@ def test_the_last_cross_entropy_of_a_micro_batch_counts() -> None:
     assert samples.losses == pytest.approx(alone, rel=1e-5)
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16])
+def test_token_losses_equal_those_computed_anew(kind: torch.dtype, smoothing: float) -> None:
+    """Whether they are read from what backward keeps or not, ignored tokens count nothing."""
+    generator = torch.Generator().manual_seed(4)
+    logits = torch.randn(12, 7, generator=generator).to(kind).requires_grad_()
+    target = torch.randint(7, (12,), generator=generator)
+    target[3] = -100
+    with Taps(lambda: "layer", Clock(cuda=False).looking) as taps:
+        taps.next_batch(4)
+        F.cross_entropy(logits, target, label_smoothing=smoothing)
+    heard = taps.token_losses[0]
+    expected = F.cross_entropy(logits.double(), target, reduction="none", label_smoothing=smoothing)
+    assert heard.losses.flatten().tolist() == pytest.approx(expected.tolist(), rel=1e-5)
+    assert heard.counted.flatten().tolist() == (target != -100).tolist()
+
+
 def test_spreads_equal_plain_python() -> None:
     """Medians, p95, ratios and shares of samples; mean, median, p99 and largest of norms."""
     losses = [1.0 + 0.1 * (7 * i % 40) for i in range(40)]

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("torch", reason="replay needs torch")
 pytest.importorskip("safetensors", reason="replay needs safetensors")
 
+import numpy as np
 import replay_lab as lab
 import torch
 from torch import nn
@@ -248,6 +249,24 @@ def _stored(folder: Path, batch: object) -> object:
     back = capsule.read(capsule.write(folder / "c", made))
     assert back.steps[0].values == {"loss": math.inf}
     return back.steps[0].micro_batches[0]
+
+
+def test_generators_that_stood_still_are_kept_once(tmp_path: Path) -> None:
+    """Steps share what their generators did not change; each still has its own state."""
+    made = lab.build()
+    recorder = Recorder(tmp_path, made.model, None)
+    states = []
+    for number in range(3):
+        with recorder.step(number, torch.zeros(4)) as record:
+            if number == 1:
+                random.random()
+                np.random.rand()
+            torch.rand(1)
+        states.append(record.rng)
+    for place in (1, 2):
+        assert states[0][place] is states[1][place]
+        assert states[1][place] is not states[2][place]
+    assert len({state.digest(item[0]) for item in states}) == 3
 
 
 def test_generators_are_put_back() -> None:

@@ -140,6 +140,7 @@ def test_from_the_log_to_the_sample(chain: tuple[Path, Path]) -> None:
     assert (document["step"], document["reproduced"]) == (60, "equal")
     assert any(m["name"] == "logged_loss" and m["state"] == "equal" for m in document["matches"])
     html = next((folder / "out").glob("*.replay.html")).read_text("utf-8")
+    assert html.startswith("<!doctype html>\n<html lang=\"en\">")
     assert "default-src 'none'" in html
     assert "<script" not in html
     assert not re.search(r"""(src|href)=["'](?!data:)""", html)
