@@ -17,6 +17,7 @@ import numpy.typing as npt
 import polars as pl
 
 from loganalyze.assemble import training_rows
+from loganalyze.attempts import attempts, places_of
 from loganalyze.frames_join import merged_frames
 from loganalyze.model import Event
 from loganalyze.parts import Parts, Pending
@@ -37,14 +38,20 @@ _RESULTS = "huggingface_results"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """A run's records in order: steps, and the metrics that are compared (NaN: not said)."""
+    """A run's records in order: steps, places, and the metrics compared (NaN: not said)."""
 
     steps: IntArray
+    places: IntArray
     values: dict[str, FloatArray]
 
     def __len__(self) -> int:
         """Number of records."""
         return len(self.steps)
+
+    def part(self, own: slice) -> Curve:
+        """Some of its records."""
+        values = {name: numbers[own] for name, numbers in self.values.items()}
+        return Curve(steps=self.steps[own], places=self.places[own], values=values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +64,10 @@ class Match:
     host: IntArray
     guest: IntArray
     same: int
+
+
+#: An attempt of a guest: its parts, where it meets the host's curve, and its own curve.
+Telling = tuple[Parts, Match, Curve]
 
 
 def joined(read: Sequence[Pending]) -> list[Pending]:
@@ -82,7 +93,7 @@ def _curve(one: Pending) -> Curve | None:
     if one.group.named or len(one.by_run) != 1:
         return None
     (parts,) = one.by_run.values()
-    names = ["step", "rank", *_COMPARED, "samples_seen", "step_time_s"]
+    names = ["step", "rank", "source", "offset", *_COMPARED, "samples_seen", "step_time_s"]
     frames = [
         training_rows(f).select(n for n in names if n in f.columns)
         for f in parts.frames
@@ -94,18 +105,28 @@ def _curve(one: Pending) -> Curve | None:
     if not len(rows) or rows["rank"].n_unique() > 1:
         return None
     values = {n: rows[n].fill_null(np.nan).to_numpy() for n in _COMPARED if n in rows.columns}
-    return Curve(steps=rows["step"].cast(pl.Int64).to_numpy(), values=values)
+    steps = rows["step"].cast(pl.Int64).to_numpy()
+    return Curve(steps=steps, places=places_of(rows), values=values)
 
 
 def _joins(host: Pending, guest: Pending, one: Curve | None, other: Curve) -> bool:
     """Whether the guest told the host's curve; then it is part of the host."""
     if one is None or not (_makes_differ(host, guest) or _is_checkpoint(host, guest)):
         return False
-    found = match(one, other)
-    if found is None:
-        return False
-    _take_in(host, guest, found, one, other)
-    return True
+    (parts,) = guest.by_run.values()
+    told = _tellings(parts, one, other) if _is_console(guest) else []
+    if not told and (found := match(one, other)) is not None:
+        told = [(parts, found, other)]
+    if told:
+        _take_in(host, guest, one, told)
+    return bool(told)
+
+
+def _tellings(parts: Parts, host: Curve, guest: Curve) -> list[Telling]:
+    """The attempts of a console that holds several, if each tells a part of the host's curve."""
+    cut = [(part, guest.part(own)) for part, own in attempts(parts, guest.steps, guest.places)]
+    told = [(part, found, own) for part, own in cut if (found := match(host, own)) is not None]
+    return told if len(told) == len(cut) > 1 else []
 
 
 def _makes_differ(host: Pending, guest: Pending) -> bool:
@@ -183,12 +204,19 @@ def _close(a: FloatArray, b: FloatArray | float) -> npt.NDArray[np.bool_]:
     return close
 
 
-def _take_in(host: Pending, guest: Pending, found: Match, one: Curve, other: Curve) -> None:
+def _take_in(host: Pending, guest: Pending, one: Curve, told: Sequence[Telling]) -> None:
     """The guest's sources, what only it says, and its events at the host's steps."""
     (target,) = host.by_run.values()
-    (parts,) = guest.by_run.values()
     shift = len(host.sources)
-    moved = moved_parts(parts, shift)
+    for parts, found, other in reversed(told):  # an earlier attempt stands before what came later
+        _take_attempt(target, moved_parts(parts, shift), found, one, other)
+    host.sources.extend(guest.sources)
+    same, count = (sum(n) for n in zip(*((f.same, len(f.host)) for _, f, _ in told), strict=True))
+    what = f"{guest.group.name} tells the same losses ({same} of {count} records)"
+    host.group = replace(host.group, reason=f"{host.group.reason}; {what}")
+
+
+def _take_attempt(target: Parts, moved: Parts, found: Match, one: Curve, other: Curve) -> None:
     known, true = other.steps[found.guest], one.steps[found.host]
     if not np.array_equal(known, true):
         moved.frames = [_restepped(frame, known, true) for frame in moved.frames]
@@ -200,9 +228,6 @@ def _take_in(host: Pending, guest: Pending, found: Match, one: Curve, other: Cur
     )
     target.events.extend(moved.events)
     target.problems.extend(moved.problems)
-    host.sources.extend(guest.sources)
-    what = f"{guest.group.name} tells the same losses ({found.same} of {len(found.host)} records)"
-    host.group = replace(host.group, reason=f"{host.group.reason}; {what}")
 
 
 def moved_parts(parts: Parts, shift: int) -> Parts:

@@ -26,7 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
      "store_parts"),
     ("loganalyze_parsers", "detectors", "checks", "profile"),
     ("ingest", "baseline", "diagnose", "incidents", "pipeline", "explain", "grouping", "parts",
-     "same_run", "budget", "coverage", "continued"),
+     "same_run", "budget", "coverage", "continued", "attempts"),
     ("report", "replay", "compare", "verify", "demo"),
     ("watch", "audit"),
     ("cli", "commands", "__main__"),
