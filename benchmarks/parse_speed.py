@@ -3,8 +3,10 @@
     python benchmarks/parse_speed.py [--quick] [--case NAME ...] [--peer-python PYTHON]
 
 Times are of whole processes, start-up and the writing of Parquet included on our side; the peers
-only read into pandas. Modules are compiled before the first round, as in an installed package. Runs are interleaved (ours, peer, peer, ours, ...), figures are medians, and
-a ratio is the median of the rounds' ratios. The peers' packages are no dependencies of ours; a
+only read into pandas. Modules are compiled before the first round, as in an installed package
+(and so should the kernel be: `python hatch_build.py` in a checkout). Runs are interleaved (ours,
+peer, peer, ours, ...), figures are medians, and a ratio is the median of the rounds' ratios. CPU
+seconds, of all threads, depend less on what else the machine does. The peers' packages are no dependencies of ours; a
 row whose package is missing is skipped:
 
     python -m venv /tmp/peers && /tmp/peers/bin/pip install pandas tensorboard tbparse 'wandb<0.20'
@@ -46,9 +48,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Run:
-    """One process: seconds, peak resident memory in MB, what it printed."""
+    """One process: seconds by the clock and of all cores, peak resident memory in MB, its output."""
 
     seconds: float
+    cpu: float
     peak_mb: float
     output: str
 
@@ -100,7 +103,7 @@ def measured(command: Sequence[str]) -> Run:
         text = output.read()
     if child.returncode:
         raise RuntimeError(text)
-    return Run(seconds, usage.ru_maxrss / 1024, text)
+    return Run(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, text)
 
 
 def ours(path: Path) -> Run:
@@ -158,19 +161,20 @@ def print_rows(
     case: Case, megabytes: float, mine: list[Run], theirs: dict[str, list[Run]], asked: dict[str, float]
 ) -> None:  # fmt: skip
     """Our row, and one for each peer."""
-    seconds = statistics.median(run.seconds for run in mine)
-    peak = max(run.peak_mb for run in mine)
-    print(f"{case.name:26}{megabytes:8.0f}  {'loganalyze':20}{seconds:8.2f}{peak:9.0f}")
+    print(f"{case.name:26}{megabytes:8.0f}  {'loganalyze':20}{_costs(mine)}")
     for name, runs in theirs.items():
         ratio = statistics.median(
             peer.seconds / own.seconds for peer, own in zip(runs, mine, strict=True)
         )
         wanted = f"{asked[name]:.0f}" if asked[name] else "-"
-        print(
-            f"{'':36}{name:20}{statistics.median(run.seconds for run in runs):8.2f}"
-            f"{max(run.peak_mb for run in runs):9.0f}{ratio:8.1f}{wanted:>7}"
-        )
+        print(f"{'':36}{name:20}{_costs(runs)}{ratio:8.1f}{wanted:>7}")
     sys.stdout.flush()
+
+
+def _costs(runs: list[Run]) -> str:
+    seconds = statistics.median(run.seconds for run in runs)
+    cpu = statistics.median(run.cpu for run in runs)
+    return f"{seconds:8.2f}{cpu:8.2f}{max(run.peak_mb for run in runs):9.0f}"
 
 
 def main() -> None:
@@ -181,7 +185,7 @@ def main() -> None:
     parser.add_argument("--case", action="append", help="only cases whose name holds this")
     parser.add_argument("--peer-python", default=sys.executable, help="a Python with the peers")
     options = parser.parse_args()
-    print(f"{'input':26}{'MB':>8}  {'reader':20}{'s':>8}{'peak MB':>9}{'ratio':>8}{'asked':>7}")
+    print(f"{'input':26}{'MB':>8}  {'reader':20}{'s':>8}{'cpu s':>8}{'peak MB':>9}{'ratio':>8}{'asked':>7}")
     for case in CASES:
         if options.case and not any(part.lower() in case.name.lower() for part in options.case):
             continue

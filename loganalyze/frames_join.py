@@ -10,31 +10,22 @@ from loganalyze.model import READING_COLUMNS
 
 
 def merged_frames(
-    host: Sequence[pl.DataFrame],
-    guest: Sequence[pl.DataFrame],
-    again: int | None,
-    attempt: pl.DataFrame | None = None,
+    host: Sequence[pl.DataFrame], guest: Sequence[pl.DataFrame], again: int | None
 ) -> list[pl.DataFrame]:
     """The host's rows, and of the guest's what the host does not say at that step.
 
-    again: from this step on rows of the guest are an earlier attempt that the host ran again; they
+    again: from this step on the guest's rows are an earlier attempt that the host ran again; they
     stay whole and stand before the host's rows of those steps. None: there are no such rows.
-    attempt: those rows, where not all of the guest's from `again` on are of it.
     """
     ours = pl.concat(host, how="diagonal")
     theirs = pl.concat(guest, how="diagonal")
     step = pl.col("step")
     if again is None:
         return _ordered([ours, _rest(theirs, ours)])
-    early = step.is_null() | (step < again)
-    rest = _rest(theirs.filter(early), ours)
-    before = _ordered([ours.filter(early), rest])
-    after = [ours.filter(step >= again)]
-    if attempt is None:
-        attempt = theirs.filter(step >= again)
-    else:
-        after = _ordered([*after, _rest(theirs.filter(step >= again), ours)])
-    return [*before, attempt, *after]
+    attempt = theirs.filter(step >= again)
+    rest = _rest(theirs.filter(step.is_null() | (step < again)), ours)
+    before = _ordered([ours.filter(step.is_null() | (step < again)), rest])
+    return [*before, attempt, ours.filter(step >= again)]
 
 
 def _rest(theirs: pl.DataFrame, ours: pl.DataFrame) -> pl.DataFrame:

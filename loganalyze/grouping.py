@@ -55,7 +55,8 @@ def plan(arguments: Sequence[str], named: Sequence[str] = ()) -> Plan:
     folders = {Path(argument) for argument in arguments if Path(argument).is_dir()}
     rest = [arg for arg in arguments if not (Path(arg) in folders and _all_claimed(arg, claimed))]
     passed: dict[Path, Problem] = {}
-    paths = [path for path in expand(rest, passed) if path not in claimed] if rest else []
+    files = expand(rest, passed, others=bool(tracked))
+    paths = [path for path in files if path not in claimed]
     raw = [path for path in paths if not is_run(path)]
     chosen, raw = _by_the_user(raw, named)
     return Plan(
@@ -88,7 +89,7 @@ def _tracker_group(run: RunInputs) -> Group:
 
 def _all_claimed(argument: str, claimed: set[Path]) -> bool:
     files = [path for path in Path(argument).rglob("*") if path.is_file()]
-    return bool(claimed) and all(path in claimed for path in files)
+    return bool(files) and all(path in claimed for path in files)
 
 
 def _by_the_user(

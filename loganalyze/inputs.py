@@ -39,16 +39,30 @@ _MAX_FILES = 100_000
 
 
 def expand(
-    arguments: Sequence[str], passed: dict[Path, Problem] | None = None
+    arguments: Sequence[str],
+    passed: dict[Path, Problem] | None = None,
+    *,
+    others: bool = False,
 ) -> tuple[Path, ...]:
     """Files and run directories behind the arguments: paths, folders, globs, `-` for stdin.
 
-    passed: takes up what lies in the folders and is passed by, with the reason. Raises UsageError
-    for a path that does not exist, UnreadableInput where a folder holds nothing.
+    passed: takes up what lies in the folders and is passed by, with the reason; so are folders
+    that hold nothing, if another argument holds something. others: whether one does that is not
+    among these. Raises UsageError for a path that does not exist, UnreadableInput where nothing
+    was found.
     """
     found: dict[Path, None] = {}
+    empty: dict[str, UnreadableInput] = {}
+    told = {} if passed is None else passed
     for argument in arguments:
-        found.update(dict.fromkeys(_expand_one(argument, {} if passed is None else passed)))
+        try:
+            found.update(dict.fromkeys(_expand_one(argument, told)))
+        except UnreadableInput as error:
+            empty[argument] = error
+    for argument, error in empty.items():
+        if not (found or others):
+            raise error
+        told[Path(argument)] = Problem(rule="passed_by", message=f"{error.message}; passed by")
     return tuple(found)
 
 
@@ -72,7 +86,7 @@ def _expand_one(argument: str, passed: dict[Path, Problem]) -> Iterable[Path]:
     usable = [match for match in matches if is_file(match) or match.is_dir()]
     passed.update({p: _passed(p) for p in matches if p not in usable})
     if usable:
-        return [file for match in usable for file in _expand_one(str(match), passed)]
+        return expand([str(match) for match in usable], passed)
     raise UsageError(f"{argument}: no such file or folder", hint="check the path")
 
 

@@ -9,7 +9,7 @@ time per step, a crash) stays.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy.typing as npt
 import polars as pl
 
 from loganalyze.assemble import training_rows
+from loganalyze.attempts import attempts, places_of
 from loganalyze.frames_join import merged_frames
 from loganalyze.model import Event
 from loganalyze.parts import Parts, Pending
@@ -37,34 +38,36 @@ _RESULTS = "huggingface_results"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """A run's records in order: steps, and the metrics that are compared (NaN: not said).
-
-    offsets: where they stand in their input.
-    """
+    """A run's records in order: steps, places, and the metrics compared (NaN: not said)."""
 
     steps: IntArray
+    places: IntArray
     values: dict[str, FloatArray]
-    offsets: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def __len__(self) -> int:
         """Number of records."""
         return len(self.steps)
+
+    def part(self, own: slice) -> Curve:
+        """Some of its records."""
+        values = {name: numbers[own] for name, numbers in self.values.items()}
+        return Curve(steps=self.steps[own], places=self.places[own], values=values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
     """Records of two curves that meet, by index, and how many of them agree.
 
-    The first `same` of them are equal, the others were run twice. left: offset in the guest up to
-    which its records from its step `again` on are an attempt that was given up, and no part of the
-    host's curve; None where it has none.
+    The first `same` of them are equal, the others were run twice.
     """
 
     host: IntArray
     guest: IntArray
     same: int
-    left: int | None = None
-    again: int = 0
+
+
+#: An attempt of a guest: its parts, where it meets the host's curve, and its own curve.
+Telling = tuple[Parts, Match, Curve]
 
 
 def joined(read: Sequence[Pending]) -> list[Pending]:
@@ -90,7 +93,7 @@ def _curve(one: Pending) -> Curve | None:
     if one.group.named or len(one.by_run) != 1:
         return None
     (parts,) = one.by_run.values()
-    names = ["step", "rank", "offset", *_COMPARED, "samples_seen", "step_time_s"]
+    names = ["step", "rank", "source", "offset", *_COMPARED, "samples_seen", "step_time_s"]
     frames = [
         training_rows(f).select(n for n in names if n in f.columns)
         for f in parts.frames
@@ -102,19 +105,28 @@ def _curve(one: Pending) -> Curve | None:
     if not len(rows) or rows["rank"].n_unique() > 1:
         return None
     values = {n: rows[n].fill_null(np.nan).to_numpy() for n in _COMPARED if n in rows.columns}
-    offsets = rows["offset"].cast(pl.Int64).to_numpy()
-    return Curve(steps=rows["step"].cast(pl.Int64).to_numpy(), values=values, offsets=offsets)
+    steps = rows["step"].cast(pl.Int64).to_numpy()
+    return Curve(steps=steps, places=places_of(rows), values=values)
 
 
 def _joins(host: Pending, guest: Pending, one: Curve | None, other: Curve) -> bool:
     """Whether the guest told the host's curve; then it is part of the host."""
     if one is None or not (_makes_differ(host, guest) or _is_checkpoint(host, guest)):
         return False
-    found = match(one, other)
-    if found is None:
-        return False
-    _take_in(host, guest, found, one, other)
-    return True
+    (parts,) = guest.by_run.values()
+    told = _tellings(parts, one, other) if _is_console(guest) else []
+    if not told and (found := match(one, other)) is not None:
+        told = [(parts, found, other)]
+    if told:
+        _take_in(host, guest, one, told)
+    return bool(told)
+
+
+def _tellings(parts: Parts, host: Curve, guest: Curve) -> list[Telling]:
+    """The attempts of a console that holds several, if each tells a part of the host's curve."""
+    cut = [(part, guest.part(own)) for part, own in attempts(parts, guest.steps, guest.places)]
+    told = [(part, found, own) for part, own in cut if (found := match(host, own)) is not None]
+    return told if len(told) == len(cut) > 1 else []
 
 
 def _makes_differ(host: Pending, guest: Pending) -> bool:
@@ -131,27 +143,7 @@ def _is_checkpoint(host: Pending, guest: Pending) -> bool:
 
 def match(host: Curve, guest: Curve) -> Match | None:
     """Which records of two curves are the same, by step, else by order; None if they differ."""
-    return _by_step(host, guest) or _without_attempt(host, guest) or _by_order(host, guest)
-
-
-def _without_attempt(host: Curve, guest: Curve) -> Match | None:
-    """The guest's rows laid along the host's, without those that its one restart ran again.
-
-    A state file forgets what was run beyond the checkpoint; the console beside it holds both.
-    """
-    back = np.flatnonzero(np.diff(guest.steps) < 0)
-    if len(back) != 1 or len(guest.offsets) != len(guest):
-        return None
-    cut = int(back[0]) + 1
-    again = int(guest.steps[cut])
-    kept = (np.arange(len(guest)) >= cut) | (guest.steps < again)
-    own = np.flatnonzero(kept)
-    if len(own) != len(host):
-        return None
-    found = _agree(host, guest, np.arange(len(host), dtype=np.int64), own)
-    if found is None or found.same < len(own):
-        return None
-    return replace(found, left=int(guest.offsets[cut]), again=again)
+    return _by_step(host, guest) or _by_order(host, guest)
 
 
 def _by_step(host: Curve, guest: Curve) -> Match | None:
@@ -212,46 +204,30 @@ def _close(a: FloatArray, b: FloatArray | float) -> npt.NDArray[np.bool_]:
     return close
 
 
-def _take_in(host: Pending, guest: Pending, found: Match, one: Curve, other: Curve) -> None:
+def _take_in(host: Pending, guest: Pending, one: Curve, told: Sequence[Telling]) -> None:
     """The guest's sources, what only it says, and its events at the host's steps."""
     (target,) = host.by_run.values()
-    (parts,) = guest.by_run.values()
     shift = len(host.sources)
-    moved = moved_parts(parts, shift)
-    known, true = other.steps[found.guest], one.steps[found.host]
-    attempt = _given_up(moved, found)
-    if not np.array_equal(known, true):
-        moved.frames = [_restepped(frame, known, true) for frame in moved.frames]
-        moved.events = [
-            event if attempt is not None and _is_given_up(event, found)
-            else _restepped_event(event, known, true)
-            for event in moved.events
-        ]  # fmt: skip
-    frames = moved.frames if attempt is None else [*moved.frames, attempt]
-    moved.events = _placed(moved.events, frames)
-    again = true[found.same :] if attempt is None else true[known >= found.again]
-    first = int(again[0]) if len(again) else None
-    target.frames = merged_frames(target.frames, moved.frames, first, attempt)
-    target.events.extend(moved.events)
-    target.problems.extend(moved.problems)
+    for parts, found, other in reversed(told):  # an earlier attempt stands before what came later
+        _take_attempt(target, moved_parts(parts, shift), found, one, other)
     host.sources.extend(guest.sources)
-    what = f"{guest.group.name} tells the same losses ({found.same} of {len(found.host)} records)"
+    same, count = (sum(n) for n in zip(*((f.same, len(f.host)) for _, f, _ in told), strict=True))
+    what = f"{guest.group.name} tells the same losses ({same} of {count} records)"
     host.group = replace(host.group, reason=f"{host.group.reason}; {what}")
 
 
-def _given_up(moved: Parts, found: Match) -> pl.DataFrame | None:
-    """The rows of the guest's attempt that was given up, taken out of its frames."""
-    if found.left is None:
-        return None
-    lost = (pl.col("offset") < found.left) & (pl.col("step") >= found.again).fill_null(False)
-    taken = [frame.filter(lost) for frame in moved.frames]
-    moved.frames = [frame.filter(~lost) for frame in moved.frames]
-    return pl.concat(taken, how="diagonal")
-
-
-def _is_given_up(event: Event, found: Match) -> bool:
-    late = event.step is not None and event.step >= found.again
-    return found.left is not None and event.ref.offset < found.left and late
+def _take_attempt(target: Parts, moved: Parts, found: Match, one: Curve, other: Curve) -> None:
+    known, true = other.steps[found.guest], one.steps[found.host]
+    if not np.array_equal(known, true):
+        moved.frames = [_restepped(frame, known, true) for frame in moved.frames]
+        moved.events = [_restepped_event(event, known, true) for event in moved.events]
+    moved.events = _placed(moved.events, moved.frames)
+    again = true[found.same :]
+    target.frames = merged_frames(
+        target.frames, moved.frames, int(again[0]) if len(again) else None
+    )
+    target.events.extend(moved.events)
+    target.problems.extend(moved.problems)
 
 
 def moved_parts(parts: Parts, shift: int) -> Parts:

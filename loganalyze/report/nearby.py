@@ -65,7 +65,7 @@ def _checkpoint(folder: Path, step: int) -> Path | None:
     for place in (folder, folder.parent):
         for file in place.glob("checkpoint-*/trainer_state.json"):
             number = file.parent.name.partition("-")[2]
-            if number.isdigit() and int(number) < step:
+            if number.isdecimal() and int(number) < step:
                 found.append((int(number), file.parent))
     return max(found)[1] if found else None
 

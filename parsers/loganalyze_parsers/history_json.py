@@ -20,12 +20,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from loganalyze.model import Account, Batch, Event, LineRef, Problem
 from loganalyze_parsers.api import Head, Parser
-from loganalyze_parsers.blocks import line_bounds, open_bytes, read_blocks
+from loganalyze_parsers.blocks import Block, open_bytes, read_blocks
+from loganalyze_parsers.bulk_lines import text_of
+from loganalyze_parsers.digits import Ints
 from loganalyze_parsers.history import Table, has_axis, history_batch, knows_any
 from loganalyze_parsers.history_rows import Grown
 from loganalyze_parsers.huggingface_keys import kind_of
+from loganalyze_parsers.json_rows import object_reader
+from loganalyze_parsers.template_reader import TemplateReader
 from loganalyze_parsers.unpack import broken
 from loganalyze_parsers.wandb_files import config_beside
 from loganalyze_parsers.wandb_frames import system_frame
@@ -101,38 +107,67 @@ def read_lines(path: Path) -> JsonLines:
     """All objects of a JSONL file; a line that is none is unknown, a cut last one is told."""
     made = JsonLines()
     torn = False
-    for place, words, is_last in _lines(path, made):
-        content = _object(words)
-        if content is None:
-            made.unknown += 1
-            torn = is_last
-            continue
-        made.is_tracker = made.is_tracker or "_step" in content
-        made.grown.start(*place)
-        put_all(made.grown, content)
+    reader = object_reader(_column)
+    for block in _blocks(path, made):
+        rest = _by_templates(block, reader, made)
+        for place, words, is_last in _lines(block, rest, made):
+            content = _object(words)
+            if content is None:
+                made.unknown += 1
+                torn = is_last
+                continue
+            made.is_tracker = made.is_tracker or "_step" in content
+            made.grown.start(*place)
+            put_all(made.grown, content)
     if torn:
         message = f"{path}:{made.lines}: the last line breaks off; it is left out"
         made.problems.append(Problem(rule="input_breaks_off", message=message))
     return made
 
 
-def _lines(path: Path, made: JsonLines) -> Iterator[tuple[tuple[int, int, int], bytes, bool]]:
-    """Place and text of every line that is not blank, and whether its line break is missing."""
+def _column(key: str) -> tuple[str, float]:
+    return key.encode("utf-8", "replace").decode("utf-8", "replace"), 1.0
+
+
+def _blocks(path: Path, made: JsonLines) -> Iterator[Block]:
     try:
         with open_bytes(path) as stream:
-            for block in read_blocks(stream):
-                starts, ends = line_bounds(block.data)
-                whole = block.data.endswith(b"\n")
-                for at, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-                    made.lines += 1
-                    words = block.data[start:end].strip()
-                    if not words:
-                        made.blank += 1
-                        continue
-                    place = (block.first_line + at, block.offset + start, end - start)
-                    yield place, words, not whole and at == len(starts) - 1
+            yield from read_blocks(stream)
     except (OSError, EOFError, ValueError) as error:
         made.problems.append(broken(path, error))
+
+
+def _by_templates(block: Block, reader: TemplateReader, made: JsonLines) -> Ints:
+    """Read what templates read of a block; the indices of the other lines."""
+    text = text_of(block)
+    left = np.ones(len(text.starts), dtype=bool)
+    for one in reader.read(text, np.arange(len(text.starts))):
+        at, names = one.lines, [slot.name for slot in one.lesson.slots]
+        starts, ends = text.starts[at], text.ends[at]
+        places = np.stack([at + block.first_line, starts + block.offset, ends - starts])
+        made.grown.many(places, names, one.values)
+        made.is_tracker = made.is_tracker or "_step" in names
+        left[at] = False
+    made.lines += int(len(left) - left.sum())
+    rest: Ints = np.flatnonzero(left)
+    return rest
+
+
+def _lines(
+    block: Block, rest: Ints, made: JsonLines
+) -> Iterator[tuple[tuple[int, int, int], bytes, bool]]:
+    """Place and text of those lines that are not blank, and whether their line break is missing."""
+    starts, ends = block.bounds
+    whole = block.data.endswith(b"\n")
+    for at in rest.tolist():
+        start, end = int(starts[at]), int(ends[at])
+        made.lines += 1
+        words = block.data[start:end].strip()
+        if not words:
+            made.blank += 1
+            continue
+        place = (block.first_line + at, block.offset + start, end - start)
+        yield place, words, not whole and at == len(starts) - 1
 
 
 def _object(words: bytes) -> dict[str, object] | None:
@@ -154,7 +189,12 @@ def _events(path: Path, source: int) -> Batch:
     """System metrics, with the steps of the history that lies beside them."""
     made = JsonLines()
     samples = []
-    for (line, offset, length), words, _ in _lines(path, made):
+    lines = (
+        line
+        for block in _blocks(path, made)
+        for line in _lines(block, np.arange(len(block.bounds[0])), made)
+    )
+    for (line, offset, length), words, _ in lines:
         content = _object(words)
         if content is None:
             made.unknown += 1

@@ -22,7 +22,7 @@ from loganalyze.model import Account, Batch, Event, LineRef, Problem
 from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.blocks import Block, line_bounds, open_bytes, read_blocks
 from loganalyze_parsers.mlflow import EXIT_CODES
-from loganalyze_parsers.numbers import number
+from loganalyze_parsers.numbers import is_digits, number
 from loganalyze_parsers.tracker_frames import Rows, column, readings_of
 from loganalyze_parsers.tracker_names import framework_of
 from loganalyze_parsers.unpack import broken
@@ -138,7 +138,7 @@ def parse_meta(path: Path, source: int) -> Iterator[Batch]:
         stamp = found.get("end_time", "")
         detail: dict[str, str | int | float | None] = {"status": status}
         detail["exit_code"] = EXIT_CODES[status]
-        wall = int(stamp) / 1000.0 if stamp.isdigit() else None
+        wall = int(stamp) / 1000.0 if is_digits(stamp) and len(stamp) <= _MOST_DIGITS else None
         events.append(Event(kind="exit", ref=ref, text=status, detail=detail, wall_s=wall))
     yield Batch(
         readings=None,

@@ -14,6 +14,8 @@ _NUMBER = re.compile(NUMBER)
 _GOES_ON = re.compile(r",\d")  # what was found is not the whole number: 4,03
 _MISSING = frozenset({"", "-", "none", "null", "n/a", "[n/a]", "no log", "[not supported]"})
 
+_MOST_DIGITS = 1000  # Python refuses some thousands
+
 BYTES = {
     "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
     "kib": 1024.0, "mib": 1024.0**2, "gib": 1024.0**3, "tib": 1024.0**4,
@@ -44,6 +46,15 @@ def number(text: str) -> float | None:
 def goes_on(text: str, match: re.Match[str]) -> bool:
     """Whether what matched in a text is only a number's beginning, as the 4 of `4,03` is."""
     return _GOES_ON.match(text, match.end()) is not None
+
+
+def is_digits(text: str) -> bool:
+    """Whether a text is digits 0 to 9 that int() reads (str.isdigit() takes more: ² and others).
+
+    >>> is_digits("0042"), is_digits("²"), is_digits("٤"), is_digits(""), is_digits("9" * 5000)
+    (True, False, False, False, False)
+    """
+    return text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS
 
 
 def whole(value: float | None) -> int | None:

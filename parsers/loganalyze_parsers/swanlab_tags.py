@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
+from loganalyze_parsers.numbers import is_digits
 from loganalyze_parsers.tables_sqlite import FAILURES, MAGIC, opened
 
 _QUERY = (
@@ -20,7 +21,7 @@ _QUERY = (
 def column_name(path: Path) -> str | None:
     """The tag of a metric file in a numbered folder; None where the database does not tell."""
     folder = path.parent
-    if not folder.name.isdigit() or folder.parent.name != "logs":
+    if not is_digits(folder.name) or folder.parent.name != "logs":
         return None
     run = folder.parent.parent
     return _tags(run.parent / "runs.swanlab", run.name).get(folder.name)

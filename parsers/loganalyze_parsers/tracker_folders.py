@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loganalyze_parsers.lightning_csv import extent_of_table
+from loganalyze_parsers.numbers import is_digits
 from loganalyze_parsers.tensorboard_rows import RANK_FOLDER
 from loganalyze_parsers.tracker_events import chains_of, event_chains
 
@@ -219,7 +220,7 @@ def _swanlab(tree: _Tree) -> Iterator[RunInputs]:
         logs = sorted(
             file
             for file in tree.below(folder / "logs")
-            if file.suffix == ".log" and file.stem.isdigit()
+            if file.suffix == ".log" and is_digits(file.stem)
         )
         whole = [file for file in files if file.suffix == ".swanlab" and file.stat().st_size > 7]
         if logs or whole:

@@ -20,11 +20,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
+import polars as pl
 
 from loganalyze.model import Account, Batch, Event, LineRef, Problem, Reading
 from loganalyze_parsers.api import Head, Parser
-from loganalyze_parsers.blocks import open_bytes
+from loganalyze_parsers.blocks import line_bounds, open_bytes
 from loganalyze_parsers.frames import readings_frame
 from loganalyze_parsers.huggingface_keys import (
     json_text,
@@ -34,6 +38,8 @@ from loganalyze_parsers.huggingface_keys import (
     values_of,
 )
 from loganalyze_parsers.json_spans import Span, count_lines, list_spans
+from loganalyze_parsers.spans import Floats
+from loganalyze_parsers.trainer_entries import Entries, entries_frame, entries_of
 from loganalyze_parsers.unpack import broken
 
 _START = re.compile(
@@ -68,23 +74,30 @@ def parse_state(path: Path, source: int) -> Iterator[Batch]:
     data, problems = _read(path)
     text = data.decode("utf-8", "replace")
     found = _HISTORY.search(text)
-    spans = [] if found is None else list(list_spans(text, found.end() - 1))
     history = _History(path, source)
-    for span in spans:
-        history.add(span)
+    start = 0 if found is None else found.end() - 1
+    entries = entries_of(data, start) if found is not None and data.isascii() else None
+    alike = None if entries is None else _add_alike(history, data, entries)
+    count = 0
+    if entries is not None and alike is not None:
+        count = len(entries.starts)
+        text = text[: int(entries.starts[0])] + text[entries.next :]
+    for span in [] if found is None else list_spans(text, start):
+        history.add(alike.moved(span) if alike else span)
+        count += 1
     whole = _settings(text)
     if whole is None:
         problems.append(
             Problem(
                 rule="input_breaks_off",
-                message=f"{path}: the JSON breaks off after {len(spans)} entries of log_history; "
+                message=f"{path}: the JSON breaks off after {count} entries of log_history; "
                 "they are used",
             )
         )
     elif whole:
         history.events.insert(0, _event(_first_line(source), "config", None, whole))
     yield Batch(
-        readings=readings_frame(history.readings),
+        readings=_together(None if alike is None else alike.frame, history.readings),
         events=tuple(history.events),
         problems=(*problems, *history.problems),
         account=_account(data, history.lines, torn=whole is None),
@@ -120,6 +133,52 @@ def parse_results(path: Path, source: int) -> Iterator[Batch]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Alike:
+    """Entries read by templates; lines and size: what they take up, up to the next entry."""
+
+    frame: pl.DataFrame | None
+    lines: int
+    size: int
+
+    def moved(self, span: Span) -> Span:
+        """The place of what stands behind them, given that in a text without them."""
+        return replace(span, line=span.line + self.lines, offset=span.offset + self.size)
+
+
+def _add_alike(history: _History, data: bytes, entries: Entries) -> _Alike | None:
+    """What templates read of entries that are alike, the others one by one; None if one is torn."""
+    starts, _ = line_bounds(data)
+    first = np.searchsorted(starts, entries.starts, side="right")
+    lines = np.searchsorted(starts, entries.ends - 1, side="right") - first + 1
+    spans: list[tuple[int, Span]] = []
+    for at in entries.rest.tolist():
+        begin, end = int(entries.starts[at]), int(entries.ends[at])
+        try:
+            value = json.loads(data[begin:end])
+        except (ValueError, RecursionError):
+            return None
+        spans.append((at, Span(value, int(first[at]), int(lines[at]), begin, end - begin)))
+    losses = entries.losses()
+    for at, span in spans:
+        history.passed(losses, at)
+        history.add(span)
+    history.passed(losses, len(losses))
+    history.lines += int(lines.sum()) - sum(span.lines for _, span in spans)
+    begin = int(entries.starts[0])
+    size = entries.next - begin
+    frame = entries_frame(entries, first, history.source)
+    return _Alike(frame, data.count(b"\n", begin, entries.next), size)
+
+
+def _together(frame: pl.DataFrame | None, readings: list[Reading]) -> pl.DataFrame | None:
+    """Rows read by templates and one by one, in the order of the file."""
+    other = readings_frame(readings)
+    if frame is None or other is None:
+        return other if frame is None else frame
+    return pl.concat([frame, other], how="diagonal").sort("offset")
+
+
 class _History:
     """Rows, events and problems of one log_history."""
 
@@ -128,9 +187,17 @@ class _History:
         self.events: list[Event] = []
         self.problems: list[Problem] = []
         self.lines = 0
+        self.source = source
         self._path = path
-        self._source = source
         self._loss: float | None = None
+        self._told = 0  # entries that `passed` has told
+
+    def passed(self, losses: Floats, end: int) -> None:
+        """Entries before that index were read by templates; NaN: not so, or without a loss."""
+        said = losses[self._told : end]
+        said = said[~np.isnan(said)]
+        self._loss = float(said[-1]) if len(said) else self._loss
+        self._told = end
 
     def add(self, span: Span) -> None:
         """One entry; one that is no object, or has no number, stays unread."""
@@ -138,7 +205,7 @@ class _History:
             return
         entry = {plain_key(str(key)): value for key, value in span.value.items()}
         step = step_of(entry)
-        ref = LineRef(source=self._source, line=span.line, offset=span.offset, length=span.length)
+        ref = LineRef(source=self.source, line=span.line, offset=span.offset, length=span.length)
         flos_alone = "total_flos" in entry and not {"loss", "eval_loss"} & set(entry)
         if "train_runtime" in entry or flos_alone:
             self.events.append(_event(ref, "note", step, _summary(entry)))

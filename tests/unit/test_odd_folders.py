@@ -14,7 +14,7 @@ from textlogs import megatron_line
 
 from loganalyze import inputs
 from loganalyze.cli import cli
-from loganalyze.errors import UsageError
+from loganalyze.errors import UnreadableInput, UsageError
 from loganalyze.ingest import ingest
 from loganalyze.pipeline import limits_reached
 
@@ -143,3 +143,35 @@ def test_damage_inside_is_an_os_error(tmp_path: Path) -> None:
     path.write_bytes(bytes(data))
     with blocks.open_bytes(path) as stream, pytest.raises(OSError, match=r"."):
         stream.read()
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_folder_without_logs_does_not_end_the_others(named: bool, tmp_path: Path) -> None:
+    """Beside others, or in a glob, it is told and the rest is read; alone it is an error."""
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "a" / "notes.md").write_text("no log\n")
+    (tmp_path / "b" / "train.log").write_text(LOG)
+    empty = str(tmp_path / "a")
+    arguments = [empty, str(tmp_path / "b")] if named else [str(tmp_path / "*")]
+    made = ingest(arguments)
+    (run,) = made.runs
+    assert len(run.readings) == 8
+    told = [problem.message for problem in made.passed]
+    assert any(message.startswith(f"{empty}: the folder holds no file") for message in told)
+    with pytest.raises(UnreadableInput, match="no file that could be a log"):
+        ingest([empty, str(tmp_path / "c")])
+    with pytest.raises(UnreadableInput):
+        ingest([empty])
+
+
+def test_a_folder_without_logs_beside_a_tracker(tmp_path: Path) -> None:
+    """A tracker's folder counts as something found."""
+    store = tmp_path / "mlruns" / "1" / "r1"
+    (store / "metrics").mkdir(parents=True)
+    (store / "meta.yaml").write_text("run_id: r1\nstatus: 3\n")
+    (store / "metrics" / "loss").write_text("1700000000000 2.5 1\n1700000000001 2.4 2\n")
+    (tmp_path / "empty").mkdir()
+    made = ingest([str(tmp_path / "mlruns"), str(tmp_path / "empty")])
+    assert [len(run.readings) for run in made.runs] == [2]
+    assert len(made.passed) == 1

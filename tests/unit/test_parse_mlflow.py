@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from loganalyze_parsers import head_of, parser_for
+from loganalyze_parsers import head_of, mlflow_files, parser_for
 from loganalyze_parsers.tracker_folders import tracker_inputs
 from loganalyze_parsers.tracker_join import join_columns
 from trackers import parsed, rows, rules
@@ -154,6 +154,17 @@ def file_store(root: Path) -> Path:
     (folder / "train" / "tokens_per_sec").write_text("".join(lines[:2]) + "junk\n")
     (folder / "eval_loss").write_text("1700000000009 8.5 25\n")
     return folder
+
+
+@pytest.mark.parametrize("stamp", ["²", "٤", "9" * 5000, "now"])
+def test_an_end_that_is_no_time_is_no_time(stamp: str, tmp_path: Path) -> None:
+    """What only looks like digits ends nothing: the run's status is told without a time."""
+    meta = file_store(tmp_path).parent / "meta.yaml"
+    meta.write_text(f"end_time: {stamp}\nrun_id: abcd1234ef\nstatus: 5\n", encoding="utf-8")
+    (batch,) = mlflow_files.parse_meta(meta, 0)
+    assert [(event.kind, event.wall_s) for event in batch.events if event.kind == "exit"] == [
+        ("exit", None)
+    ]
 
 
 def test_file_store_line_by_line(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import random
 from pathlib import Path
 
+import pytest
 from textlogs import megatron_line, run_of
 
 from loganalyze.ingest import ingest
@@ -95,6 +96,40 @@ def test_attempt_before_a_resume_is_a_branch(tmp_path: Path) -> None:
     run = the_run(tmp_path)
     told = [(s.relation, s.first, s.last, s.superseded_steps) for s in run.meta.segments]
     assert told == [("start", 10, 390, 0), ("resume", 310, 800, 90)]
+
+
+HEADER = """***** Running training *****
+  Num examples = 6400
+  Num Epochs = 1
+  Total train batch size (w. parallel, distributed & accumulation) = 8
+  Total optimization steps = 800
+"""
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_console_of_both_attempts_is_taken_apart(told: bool, tmp_path: Path) -> None:
+    """One console with a crash and a resume: its steps are the state's, none lies beyond its end.
+
+    told: whether it has the Trainer's header, and so knows its steps; without, it counts rows.
+    """
+    first, second = rows(1, 40, seed=1), rows(31, 81, seed=2)
+    state(tmp_path / "trainer_state.json", first[:30] + second)
+    parts = []
+    for number, history in enumerate((first, second)):
+        console(tmp_path / "part", history)
+        resumed = "  Continuing training from global step 300\n" if number else ""
+        parts.append((HEADER + resumed if told else "") + (tmp_path / "part").read_text())
+    (tmp_path / "part").unlink()
+    error = "RuntimeError: CUDA error: an illegal memory access was encountered\n"
+    (tmp_path / "train.log").write_text(error.join(parts))
+    run = the_run(tmp_path)
+    ends = [(s.relation, s.first, s.last, s.superseded_steps) for s in run.meta.segments]
+    assert ends == [("start", 10, 390, 0), ("resume", 310, 800, 90)]
+    assert run.readings["step"].to_list() == [*range(10, 400, 10), *range(310, 810, 10)]
+    losses = [row["loss"] for row in [*first, *second]]
+    assert run.readings["loss"].to_list() == losses
+    assert run.events.filter(kind="exception")["step"].to_list() == [390]
+    assert "(80 of 89 records)" in run.meta.grouping
 
 
 def test_other_runs_stay_apart(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
      "store_parts", "rank_states", "rank_layout", "leads", "digest"),
     ("loganalyze_parsers", "detectors", "checks", "profile"),
     ("ingest", "baseline", "diagnose", "incidents", "pipeline", "explain", "grouping", "parts",
-     "same_run", "budget", "coverage", "continued", "reading", "shards", "wide",
+     "same_run", "budget", "coverage", "continued", "attempts", "reading", "shards", "wide",
      "parser_state", "grown"),
     ("report", "replay", "compare", "verify", "demo"),
     ("watch", "audit"),
