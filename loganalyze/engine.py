@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from importlib import import_module
 from multiprocessing import get_context
 from typing import Any, TypeVar
 
@@ -160,7 +161,7 @@ def ray_tasks(jobs: int | None = None) -> Engine[Any, Any]:
     Raises UsageError where Ray is not installed.
     """
     try:
-        import ray
+        ray: Any = import_module("ray")
     except ImportError as error:
         hint = "pip install 'loganalyze[ray]', or leave --engine out"
         raise UsageError("--engine ray: Ray is not installed", hint=hint) from error

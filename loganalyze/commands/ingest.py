@@ -35,19 +35,31 @@ def command(
     loganalyze ingest slurm-77.out slurm-77.err
     loganalyze ingest /shared/logs/job-78 --engine ray
     """
+    from loganalyze.grown import memory_for, read_on
     from loganalyze.ingest import ingest, limits_reached, passed_by, total_bytes
     from loganalyze.shards import workers_for
     from loganalyze.store import write_run
 
     shown = not (quiet or no_progress)
+    plain = not (named or columns)
     with options.masking(no_mask), byte_progress(total_bytes(paths), shown) as progress:
-        mapped = options.column_map(columns)
+        memory = memory_for(paths) if plain and jobs is None and engine is None else None
+        if memory is not None and (grown := read_on(memory, store)) is not None:
+            if not quiet:
+                click.echo(_summary(*grown))
+            return 0 if grown[2] else 3
         workers = workers_for(engine, jobs, store)
-        made = ingest(paths, progress=progress, named=named, mapped=mapped, workers=workers)
-    for run in made.runs:
-        place = write_run(run, store)
-        if not quiet:
-            click.echo(_summary(run, place))
+        begun = memory.begun() if memory is not None else None
+        mapped = options.column_map(columns)
+        made = ingest(
+            paths, progress=progress, named=named, mapped=mapped, workers=workers, begun=begun
+        )
+        for run in made.runs:
+            place = write_run(run, store)
+            if memory is not None and len(made.runs) == 1:
+                memory.keep(run, place)
+            if not quiet:
+                click.echo(_summary(run, place, len(run.readings)))
     for message in () if quiet else passed_by(made.runs):
         click.echo(f"loganalyze: {message}", err=True)
     for source in made.unread:
@@ -62,9 +74,9 @@ def _has_metrics(run: RunLog) -> bool:
     return len(run.readings) > 0
 
 
-def _summary(run: RunLog, place: Path) -> str:
+def _summary(run: RunLog, place: Path, rows: int) -> str:
     meta = run.meta
-    head = f"{meta.id}: {meta.framework or 'unknown trainer'}, {len(run.readings)} rows"
+    head = f"{meta.id}: {meta.framework or 'unknown trainer'}, {rows} rows"
     lines = [f"{head} -> {place}", f"  grouped: {meta.grouping}"]
     for segment in meta.segments:
         again = f", {segment.superseded_steps} steps run again" if segment.superseded_steps else ""
@@ -82,7 +94,8 @@ def _compared(run: RunLog, segment: int) -> list[str]:
     """What steps that were run twice gave the second time."""
     from loganalyze.reruns import rerun
 
-    again = rerun(run, segment) if run.meta.segments[segment].relation == "resume" else None
+    resumed = len(run.readings) > 0 and run.meta.segments[segment].relation == "resume"
+    again = rerun(run, segment) if resumed else None
     if again is None:
         return []
     told = f"    {again.common} logged steps run twice: {again.metric} the same at {again.equal}"
