@@ -64,7 +64,7 @@ def assemble(
     found = [masked_problem(problem) for problem in problems]
     readings = _without_placeholders(readings, found)
     release()
-    ordered = sorted(map(_kept, events), key=lambda event: (event.ref.source, event.ref.offset))
+    ordered = ordered_events(events)
     loads = _loads(ordered)
     training = _is_training(readings)
     release()
@@ -77,14 +77,14 @@ def assemble(
         id=run_id,
         framework=framework,
         segments=cut.segments,
-        config=_config(ordered),
+        config=config_of(ordered),
         log_interval=_interval(readings, training),
         grouping=mask(grouping),
     )
     return RunLog(
         meta=meta,
         readings=readings,
-        events=_events_frame(ordered, readings, cut.segments),
+        events=events_frame(ordered, readings, cut.segments),
         problems=tuple(found),
         sources=tuple(sources),
     )
@@ -110,6 +110,11 @@ def _labelled(readings: pl.DataFrame, labels: npt.NDArray[np.int64]) -> pl.DataF
         parts.append(readings.slice(first, size).with_columns(segment=segment))
         first += size
     return pl.concat(parts)
+
+
+def ordered_events(events: Sequence[Event]) -> list[Event]:
+    """Events as they are stored, in the order of the inputs."""
+    return sorted(map(_kept, events), key=lambda event: (event.ref.source, event.ref.offset))
 
 
 def _kept(event: Event) -> Event:
@@ -200,7 +205,8 @@ def _loads(events: Sequence[Event]) -> pl.DataFrame:
     )
 
 
-def _config(events: Sequence[Event]) -> dict[str, str]:
+def config_of(events: Sequence[Event]) -> dict[str, str]:
+    """The settings that the events tell, the last word of each."""
     config: dict[str, str] = {}
     for event in events:
         if event.kind == "config":
@@ -224,7 +230,7 @@ def _segment_at(step: int, cut: Sequence[Segment]) -> int:
     return next((s.index for s in reversed(cut) if s.first <= step <= s.last), 0)
 
 
-def _events_frame(
+def events_frame(
     events: Sequence[Event], readings: pl.DataFrame, cut: Sequence[Segment]
 ) -> pl.DataFrame:
     """Events with the step and segment of the last row before them in the same input."""

@@ -41,6 +41,10 @@ class Digest:
                 self.pieces.append(self._now.digest())
                 self._now, self._held = hashlib.sha256(), 0
 
+    def told(self) -> tuple[str, ...]:
+        """The digests of whole pieces, as hex."""
+        return tuple(piece.hex() for piece in self.pieces)
+
     def hexdigest(self) -> str:
         """The hash of all bytes so far."""
         if not self.pieces:
@@ -51,10 +55,10 @@ class Digest:
         return hashlib.sha256(b"".join([*self.pieces, *last])).hexdigest()
 
 
-def digest_of(path: Path, size: int | None = None) -> str:
-    """Hash of a file, or of its first `size` bytes. Raises OSError."""
+def digest_of(path: Path, size: int | None = None) -> Digest:
+    """Digest of a file, or of its first `size` bytes. Raises OSError."""
     digest = Digest()
     with path.open("rb", buffering=0) as file:
         while data := file.read(_CHUNK if size is None else min(_CHUNK, size - digest.size)):
             digest.update(data)
-    return digest.hexdigest()
+    return digest

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from importlib import import_module
 from multiprocessing import get_context
 from typing import Any, TypeVar
 
@@ -63,9 +65,23 @@ def processes(jobs: int) -> Engine[Any, Any]:
         def pool() -> Executor:
             return ProcessPoolExecutor(min(jobs, len(shards) or 1), mp_context=get_context("spawn"))
 
-        return _on_pools(pool, jobs, work, shards)
+        with _one_thread_each():
+            yield from _on_pools(pool, jobs, work, shards)
 
     return run
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Workers inherit the environment: a process a core needs no threads of the columns' beside."""
+    name = "POLARS_MAX_THREADS"
+    before = os.environ.get(name)
+    os.environ.setdefault(name, "1")
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(name, None)
 
 
 def on_executor(executor: Executor, ahead: int = 1000) -> Engine[Any, Any]:
@@ -160,7 +176,7 @@ def ray_tasks(jobs: int | None = None) -> Engine[Any, Any]:
     Raises UsageError where Ray is not installed.
     """
     try:
-        import ray
+        ray: Any = import_module("ray")
     except ImportError as error:
         hint = "pip install 'loganalyze[ray]', or leave --engine out"
         raise UsageError("--engine ray: Ray is not installed", hint=hint) from error

@@ -12,6 +12,7 @@ from loganalyze_parsers.tracker_folders import RunInputs, tracker_inputs
 from loganalyze.errors import UsageError
 from loganalyze.inputs import expand, part_order, stem
 from loganalyze.model import Problem
+from loganalyze.remote import localised
 from loganalyze.store import is_run
 
 #: Names that a trainer gives the file of every run: the folder says which run it is.
@@ -49,8 +50,9 @@ class Plan:
 def plan(arguments: Sequence[str], named: Sequence[str] = ()) -> Plan:
     """Group the inputs behind the arguments. named: the user's NAME=GLOB, which come first.
 
-    Raises UsageError and UnreadableInput as inputs.expand does.
+    Raises UsageError and UnreadableInput as inputs.expand and remote.localised do.
     """
+    arguments = [localised(argument) for argument in arguments]
     tracked, claimed = _trackers(arguments)
     folders = {Path(argument) for argument in arguments if Path(argument).is_dir()}
     rest = [arg for arg in arguments if not (Path(arg) in folders and _all_claimed(arg, claimed))]

@@ -17,7 +17,7 @@ from loganalyze.parts import Parts, Pending, attached, renamed, safe_name
 from loganalyze.reading import Parse, Progress, ReadFile, read_file
 from loganalyze.same_run import joined
 from loganalyze.shards import ReadAhead, Workers, chains_of, cut, here
-from loganalyze.store import read_run
+from loganalyze.store import StoredRun, open_run, read_run
 from loganalyze.wide import is_wide, wide_run
 
 
@@ -40,20 +40,23 @@ def ingest(
     named: Sequence[str] = (),
     mapped: Mapping[str, str] | None = None,
     workers: Workers | None = None,
+    begun: Mapping[str, Parse] | None = None,
 ) -> Ingested:
     """Every run behind the arguments: raw logs are read, run directories are opened.
 
     named: NAME=GLOB, files that the user holds for one run. mapped: column of an input to the
     canonical metric that it is. workers: who reads inputs that are worth it; the result is the
-    same. Raises UsageError for a missing path, UnreadableInput for a folder without files, and
-    ShardFailed where workers failed again and again.
+    same. begun: readers of text logs, by the log's name (see grown). Raises UsageError for a
+    missing path, UnreadableInput for a folder without files, and ShardFailed where workers failed
+    again and again.
     """
     todo = plan(arguments, named)
     told = progress or _silent
     read = _read_groups(
-        [one for one in todo.groups if not is_wide(one)], told, mapped or {}, workers
+        [one for one in todo.groups if not is_wide(one)], told, mapped or {}, workers, begun or {}
     )
-    runs = [read_run(path) for path in todo.stored]
+    opened = open_run if len(todo.stored) > 1 else read_run
+    runs = [opened(path) for path in todo.stored]
     runs.extend(wide_run(one, workers or here(), told) for one in todo.groups if is_wide(one))
     for pending in attached(chained(joined(read))):
         runs.extend(_assembled(pending))
@@ -78,7 +81,7 @@ def _told_first(runs: Sequence[RunLog], passed: tuple[Problem, ...]) -> list[Run
 def _says_something(run: RunLog, arguments: Sequence[str]) -> bool:
     """Whether a run has rows or events, or is an input that the user named itself."""
     named = any(source.path in arguments for source in run.sources)
-    return named or len(run.readings) > 0 or len(run.events) > 0
+    return isinstance(run, StoredRun) or named or len(run.events) > 0 or len(run.readings) > 0
 
 
 def limits_reached(runs: Iterable[RunLog]) -> tuple[str, ...]:
@@ -107,22 +110,24 @@ def _silent(done: int, name: str) -> None:
 
 
 def _read_groups(
-    groups: Sequence[Group], progress: Progress, mapped: Mapping[str, str], workers: Workers | None
-) -> list[Pending]:
+    groups: Sequence[Group], progress: Progress, mapped: Mapping[str, str],
+    workers: Workers | None, begun: Mapping[str, Parse],
+) -> list[Pending]:  # fmt: skip
     """All groups, their files read ahead where there is work for more than one worker."""
     chains = [chain for one in groups for chain in chains_of(one)] if workers else []
     if workers is None or not workers.worth(chains):
-        return [_read_group(one, read_file, progress, mapped) for one in groups]
+        return [_read_group(one, read_file, progress, mapped, begun) for one in groups]
     place = workers.place()
     ahead = ReadAhead(cut(chains, place.path), workers.engine, progress)
-    return [_read_group(one, ahead, _silent, mapped) for one in groups]
+    return [_read_group(one, ahead, _silent, mapped, begun) for one in groups]
 
 
 def _read_group(
-    one: Group, read_file: ReadFile, progress: Progress, mapped: Mapping[str, str]
-) -> Pending:
+    one: Group, read_file: ReadFile, progress: Progress, mapped: Mapping[str, str],
+    begun: Mapping[str, Parse],
+) -> Pending:  # fmt: skip
     pending = Pending(group=one)
-    onward: dict[str, Parse] = {}
+    onward: dict[str, Parse] = dict(begun)
     for path in one.paths:
         parts = pending.by_run if not one.columns else {}
         _keep(pending, read_file(path, len(pending.sources), parts, progress, onward))

@@ -27,7 +27,7 @@ def choose_leads(
     gone = set(ended_early(states)["rank"].to_list())
     counts = rows.group_by("rank").agg(pl.col("count").sum())
     whole = [rank for rank in counts["rank"].to_list() if rank not in gone]
-    most = int(counts["count"].max() or 1)  # type: ignore[call-overload]
+    most = int(counts["count"].max() or 1)  # type: ignore[arg-type]
     size = max(LEAST_LEADS, min(LEADS, LEAD_ROWS // most))
     found = {*sample(whole, size), min(whole), max(whole), leader}
     found.update(rank for rank in suspects(states) if rank not in gone)

@@ -111,7 +111,10 @@ class Account:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One input: what it is and the account of its lines."""
+    """One input: what it is and the account of its lines.
+
+    sha256, pieces: see digest; the hash of the whole, and those of whole pieces of a large input.
+    """
 
     path: str
     sha256: str
@@ -119,6 +122,7 @@ class Source:
     parser: str
     encoding: str
     account: Account
+    pieces: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

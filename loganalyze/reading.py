@@ -13,7 +13,7 @@ from loganalyze_parsers import head_of, parser_for
 from loganalyze_parsers.api import Parser
 from loganalyze_parsers.blocks import BLOCK_BYTES
 
-from loganalyze.digest import digest_of
+from loganalyze.digest import Digest, digest_of
 from loganalyze.inputs import part_of, rank_of
 from loganalyze.masking import masked_source
 from loganalyze.model import Account, Batch, Problem, Source
@@ -47,11 +47,11 @@ def read_file(
             if parser is not None:
                 parse = _onward(parser, path, onward)
                 account = _parse(path, index, parse, by_run, progress)
-            sha256 = digest.result()
+            hashed = digest.result()
     except OSError as error:
         by_run.setdefault("", Parts()).problems.append(_unreadable(path, error))
-        return _source(path, "", 0, None, Account())
-    return _source(path, sha256, head.size, parser, account)
+        return source_of(path, None, 0, "", Account())
+    return source_of(path, hashed, head.size, parser.name if parser else "", account)
 
 
 def _unreadable(path: Path, error: OSError) -> Problem:
@@ -109,14 +109,18 @@ def total_of(accounts: Iterable[Account]) -> Account:
     )
 
 
-def _source(path: Path, sha256: str, size: int, parser: Parser | None, account: Account) -> Source:
+def source_of(
+    path: Path, digest: Digest | None, size: int, parser: str, account: Account
+) -> Source:
+    """An input as a run tells of it, secrets masked. size: bytes on disk."""
     return masked_source(
         Source(
             path=path.as_posix(),
-            sha256=sha256,
+            sha256=digest.hexdigest() if digest else "",
             bytes=size,
-            parser=parser.name if parser else "",
+            parser=parser,
             encoding="utf-8",
             account=account,
+            pieces=digest.told() if digest else (),
         )
     )

@@ -13,9 +13,10 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, fields, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -36,31 +37,41 @@ from loganalyze.model import (
 from loganalyze.store_parts import read_parts, scan_parts, write_parts
 
 SCHEMA = "loganalyze.run/2"
-_META = "run.json"
-_READINGS = "readings"
-RANKS = "ranks.parquet"
+META = "run.json"
+READINGS = "readings"
+RANKS, EVENTS = "ranks.parquet", "events.parquet"
 #: Attempts to put a run in its place while other writers put theirs.
 _TURNS = 20
 
 
 def is_run(path: Path) -> bool:
     """Whether a path is a run directory of ours."""
-    return (path / _META).is_file()
+    return (path / META).is_file()
 
 
 def write_run(run: RunLog, store: Path) -> Path:
     """Write a run below the store; returns its directory. Raises OutputError."""
-    place = store / run.meta.id
+
+    def fill(fresh: Path) -> None:
+        parts = _write_rows(run, fresh)
+        run.events.write_parquet(fresh / EVENTS, compression="zstd")
+        (fresh / META).write_text(dump(run, parts), encoding="utf-8")
+
+    return put(store, run.meta.id, fill)
+
+
+def put(store: Path, name: str, fill: Callable[[Path], None]) -> Path:
+    """Put a directory that `fill` fills in its place in the store. Raises OutputError."""
+    place = store / name
     try:
         store.mkdir(parents=True, exist_ok=True)
         sweep(store)
-        with workshop(store, run.meta.id[:20]) as made:
+        with workshop(store, name[:20]) as made:
             fresh = made / "run"
             fresh.mkdir()
-            parts = _write_rows(run, fresh)
-            run.events.write_parquet(fresh / "events.parquet", compression="zstd")
-            (fresh / _META).write_text(_dump(run, parts), encoding="utf-8")
+            fill(fresh)
             _swap(fresh, place)
+        _rows_below.cache_clear()
     except OSError as error:
         raise OutputError(
             f"{place}: cannot be written ({error.strerror or error})",
@@ -72,15 +83,16 @@ def write_run(run: RunLog, store: Path) -> Path:
 def _write_rows(run: RunLog, fresh: Path) -> tuple[str, ...]:
     """All rows of a run; those of a wide job lie in parts already."""
     if run.ranks is None:
-        return write_parts(run.readings, fresh / _READINGS)
-    (fresh / _READINGS).mkdir()
+        return write_parts(run.readings, fresh / READINGS)
+    (fresh / READINGS).mkdir()
     for part in run.ranks.parts:
-        _link(part, fresh / _READINGS / part.name)
+        link(part, fresh / READINGS / part.name)
     run.ranks.states.write_parquet(fresh / RANKS, compression="zstd")
     return tuple(part.name for part in run.ranks.parts)
 
 
-def _link(part: Path, name: Path) -> None:
+def link(part: Path, name: Path) -> None:
+    """The same file under another name, or a copy of it. Raises OSError."""
     try:
         os.link(part, name)
     except OSError:  # another file system, or one without links
@@ -131,7 +143,7 @@ def _exchanged(one: Path, other: Path) -> bool:
 def restore(store: Path) -> None:
     """Put every run back that a killed writer had moved away and not yet replaced."""
     for folder in abandoned(store):
-        for meta in sorted(folder.glob(f"old*/{_META}"), reverse=True):
+        for meta in sorted(folder.glob(f"old*/{META}"), reverse=True):
             with suppress(OSError, ValueError, KeyError, TypeError):
                 name = json.loads(meta.read_text(encoding="utf-8"))["meta"]["id"]
                 if not (store / Path(name).name).exists():
@@ -145,7 +157,8 @@ def sweep(store: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _dump(run: RunLog, parts: Sequence[str]) -> str:
+def dump(run: RunLog, parts: Sequence[str]) -> str:
+    """What run.json holds of a run whose rows lie in these parts."""
     document = {
         "schema": SCHEMA,
         "meta": asdict(run.meta),
@@ -159,24 +172,67 @@ def _dump(run: RunLog, parts: Sequence[str]) -> str:
 
 def read_run(place: Path) -> RunLog:
     """The run of a directory. Raises StoreError where it is missing, damaged or too new."""
-    try:
-        document = json.loads((place / _META).read_text(encoding="utf-8"))
+    run, document = read_head(place)
+    with _reading(place):
+        ranks = _ranks(place, document) if "leads" in document else None
+        return replace(run, readings=_rows(place, document, ranks), ranks=ranks)
+
+
+class StoredRun(RunLog):
+    """A run whose rows are read when they are asked for; those of the last one asked are held."""
+
+    __slots__ = ("place",)
+    place: Path
+
+    def __getattr__(self, name: str) -> Any:
+        """The rows, as nothing else is left unset. Raises StoreError where they are damaged."""
+        if name != "readings":
+            raise AttributeError(name)
+        return _rows_below(self.place)
+
+
+def open_run(place: Path) -> RunLog:
+    """As read_run, but the rows are read later: for many runs, of which one is looked at."""
+    run, document = read_head(place)
+    made = object.__new__(StoredRun)
+    with _reading(place):
+        ranks = _ranks(place, document) if "leads" in document else None
+    for field in fields(RunLog):
+        if field.name not in ("readings", "ranks"):
+            object.__setattr__(made, field.name, getattr(run, field.name))
+    object.__setattr__(made, "ranks", ranks)
+    object.__setattr__(made, "place", place)
+    return made
+
+
+@lru_cache(maxsize=1)
+def _rows_below(place: Path) -> pl.DataFrame:
+    return read_run(place).readings
+
+
+def read_head(place: Path) -> tuple[RunLog, Mapping[str, Any]]:
+    """A run without its rows, and what run.json holds. Raises StoreError as read_run."""
+    with _reading(place):
+        document = json.loads((place / META).read_text(encoding="utf-8"))
         if document.get("schema") != SCHEMA:
             raise StoreError(
                 f"{place}: written as {document.get('schema')}, this version reads {SCHEMA}",
                 hint="ingest the logs again",
             )
-        ranks = _ranks(place, document) if "leads" in document else None
-        readings = _rows(place, document, ranks)
-        events = pl.read_parquet(place / "events.parquet")
-        return RunLog(
+        run = RunLog(
             meta=_meta(document["meta"]),
-            readings=readings,
-            events=events,
+            readings=pl.DataFrame(),
+            events=pl.read_parquet(place / EVENTS),
             problems=tuple(_problem(entry) for entry in document["problems"]),
             sources=tuple(_source(entry) for entry in document["sources"]),
-            ranks=ranks,
         )
+        return run, document
+
+
+@contextmanager
+def _reading(place: Path) -> Iterator[None]:
+    try:
+        yield
     except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError) as error:
         raise StoreError(
             f"{place}: not a readable run directory ({error})", hint="ingest the logs again"
@@ -187,14 +243,14 @@ def _ranks(place: Path, document: Mapping[str, Any]) -> Ranks:
     return Ranks(
         states=pl.read_parquet(place / RANKS),
         leads=tuple(document["leads"]),
-        parts=tuple(place / _READINGS / name for name in document["parts"]),
+        parts=tuple(place / READINGS / name for name in document["parts"]),
     )
 
 
 def _rows(place: Path, document: Mapping[str, Any], ranks: Ranks | None) -> pl.DataFrame:
     """All rows, or of a wide job those of the leads."""
     if ranks is None or not ranks.parts:
-        return read_parts(place / _READINGS, document["parts"])
+        return read_parts(place / READINGS, document["parts"])
     leads = pl.col("rank").is_in(list(ranks.leads))
     return scan_parts(ranks.parts).filter(leads).collect()
 
@@ -212,4 +268,5 @@ def _problem(entry: Mapping[str, Any]) -> Problem:
 def _source(entry: Mapping[str, Any]) -> Source:
     account = entry["account"]
     samples = tuple(account["unknown_samples"])
-    return Source(**{**entry, "account": Account(**{**account, "unknown_samples": samples})})
+    told = Account(**{**account, "unknown_samples": samples})
+    return Source(**{**entry, "account": told, "pieces": tuple(entry.get("pieces", ()))})

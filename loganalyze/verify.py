@@ -164,7 +164,7 @@ def _same(place: Path | None, path: str, entry: Mapping[str, Any]) -> Remark | N
 def _digest(place: Path, size: int) -> str:
     """Hash of the first `size` bytes; empty where they cannot be read."""
     try:
-        return digest_of(place, size)
+        return digest_of(place, size).hexdigest()
     except OSError:
         return ""
 

@@ -140,7 +140,7 @@ def fewer(events: pl.DataFrame) -> pl.DataFrame:
     other = other.group_by("kind", "step", "words", maintain_order=True).head(ALIKE)
     known = events.filter(failed).sort("wall_s", "rank", "source", "offset", nulls_last=True)
     known = known.group_by("kind", maintain_order=True).head(ALIKE_FAILURES)
-    kept = pl.concat([known.select(EVENT_SCHEMA), other.select(EVENT_SCHEMA)])
+    kept = pl.concat([known.select(*EVENT_SCHEMA), other.select(*EVENT_SCHEMA)])
     return kept.sort("source", "offset")
 
 

@@ -19,8 +19,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 paths = click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 store = click.option(
-    "--store", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"),
-    show_default=True, help="Folder of the normalised runs.",
+    "--store", default="runs", show_default=True, metavar="DIR",
+    help="Folder of the normalised runs, or a URL of one (fsspec).",
 )  # fmt: skip
 output = click.option(
     "-o", "--output", default="reports", show_default=True, metavar="DIR",

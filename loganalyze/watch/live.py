@@ -151,5 +151,6 @@ class LiveRun:
                 parser="text",
                 encoding="utf-8",
                 account=total_of(part.accounts),
+                pieces=part.digest.told(),
             )
         )

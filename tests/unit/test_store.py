@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import weakref
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 from textlogs import megatron_line, run_of
 
-from loganalyze import store_parts
+from loganalyze import store, store_parts
 from loganalyze.errors import OutputError, StoreError
 from loganalyze.ingest import ingest
 from loganalyze.model import RunLog
+from loganalyze.pipeline import Judging, report_on
+from loganalyze.report import render, write_files
 from loganalyze.store import read_run, write_run
 
 
@@ -104,3 +109,31 @@ def test_unwritable_store(run: RunLog, tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file stands here")
     with pytest.raises(OutputError, match="cannot be written"):
         write_run(run, tmp_path / "runs")
+
+
+def test_of_many_runs_one_is_held(
+    run: RunLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Judging and reporting on five stored runs never holds the rows of more than two."""
+    places = [
+        write_run(replace(run, meta=replace(run.meta, id=f"r{n}")), tmp_path / "runs")
+        for n in range(5)
+    ]
+    seen: list[weakref.ref[pl.DataFrame]] = []
+    most: list[int] = []
+    rows = store._rows
+
+    def watched(*args: Any) -> pl.DataFrame:
+        frame = rows(*args)
+        seen.append(weakref.ref(frame))
+        most.append(sum(one() is not None for one in seen))
+        return frame
+
+    monkeypatch.setattr(store, "_rows", watched)
+    report = report_on([str(place) for place in places], Judging())
+    write_files(report, tmp_path / "reports")
+    render(report, "text", "en")
+    assert [d.run.meta.id for d in report.diagnoses] == [f"r{n}" for n in range(5)]
+    assert len(most) >= 5
+    assert max(most) <= 2
+    assert report.diagnoses[3].run.readings.equals(run.readings)
