@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import polars as pl
@@ -15,9 +16,9 @@ _METRICS = ("loss", "grad_norm", "reward")
 class Rerun:
     """A metric at the steps that a segment ran again.
 
-    common: steps with a number on both sides. equal: of these, how many are the same to the last
-    digit printed. step, before, after: where the two differ most; row_before, row_after: rows of
-    the readings.
+    common: steps with a number on both sides. equal: of these, how many are the same as far as
+    the side with fewer digits was printed. step, before, after: where the two differ most;
+    row_before, row_after: rows of the readings.
     """
 
     metric: str
@@ -50,6 +51,27 @@ def rerun(run: RunLog, segment: int) -> Rerun | None:
     return None
 
 
+def _printed(before: pl.Series, after: pl.Series) -> pl.Series:
+    """How far two prints of one number may lie apart: half of a last digit of the coarser side.
+
+    Digits count from the first one that is not zero, as many as the longest number of a side has.
+    """
+    digits = min(_digits(before), _digits(after))
+    if _digits(before) == _digits(after):
+        return before * 0.0
+    size = before.abs().fill_nan(0.0).clip(lower_bound=1e-12)
+    return 0.51 * 10.0 ** (size.log10().floor() + 1.0 - digits)
+
+
+def _digits(values: pl.Series) -> int:
+    told = (f"{value:.7g}" for value in values.head(50) if math.isfinite(value))
+    return max((len(_significant(text)) for text in told), default=0)
+
+
+def _significant(text: str) -> str:
+    return text.partition("e")[0].replace(".", "").lstrip("-0")
+
+
 def _compared(run: RunLog, metric: str, segment: int) -> Rerun | None:
     rows = (
         run.readings.select("step", "segment", "rank", value=pl.col(metric))
@@ -70,7 +92,7 @@ def _compared(run: RunLog, metric: str, segment: int) -> Rerun | None:
     return Rerun(
         metric=metric,
         common=len(both),
-        equal=int((both["gap"] == 0.0).sum()),
+        equal=int((both["gap"] <= _printed(both["value"], both["value_after"])).sum()),
         step=worst["step"],
         before=worst["value"],
         after=worst["value_after"],

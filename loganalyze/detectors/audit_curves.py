@@ -79,7 +79,7 @@ def _first_loss(context: Context) -> list[Finding]:
     first = float(track.values[0])
     if not chance + context.value("config_audit.first_loss_nat") < first < 6 * chance:
         return []
-    if _is_multiple(context, first, chance):
+    if _is_multiple(context, first, chance, known=size is not None):
         return []  # loss_misscaled tells it
     # An output layer that starts too wide alone is mended by the first updates.
     early = track.values[: int(context.value("config_audit.first_loss_records"))]
@@ -100,11 +100,14 @@ def _vocabulary(context: Context) -> float | None:
     return None
 
 
-def _is_multiple(context: Context, first: float, chance: float) -> bool:
+def _is_multiple(context: Context, first: float, chance: float, *, known: bool) -> bool:
+    """Whether a sum over micro-batches explains a first loss; exactly, where chance is known."""
     found = settings(context.run.meta.config)
     times = found.get("batch", 0.0) / max(found.get("micro_batch", 1.0), 1e-9)
     counts = (found.get("accumulation", 1.0), times / max(found.get("world", 1.0), 1.0))
     tolerance = context.value("loss_misscaled.tolerance")
+    if not known:
+        return any(c > 1 and first / c < chance for c in counts)
     return any(c > 1 and abs(first / (chance * c) - 1) < tolerance for c in counts)
 
 

@@ -114,8 +114,18 @@ def is_major(context: Context, curve: Curve, spike: Spike) -> bool:
     return (
         spike.ratio > 1.0 + context.value("loss_spike.rise_major")
         and spike.rise >= context.value("loss_spike.nat_warning")
-        and beyond_noise(context, curve, spike.event)
+        and _sure(context, curve, spike)
     )
+
+
+def _sure(context: Context, curve: Curve, spike: Spike) -> bool:
+    """Beyond what noise reaches once in a thousand runs; or half as high again, seen often enough.
+
+    So high a leap needs no more than the limit that made it an event.
+    """
+    great = spike.ratio > 1.0 + context.value("loss_spike.rise_great")
+    known = spike.event.onset >= context.value("loss_spike.great_points")
+    return beyond_noise(context, curve, spike.event) or (great and known)
 
 
 def _severity(
@@ -124,9 +134,8 @@ def _severity(
     """Severity and the name of the threshold that decided."""
     lasts = spike.event.recovered is not True
     huge = spike.ratio > context.value("loss_spike.ratio_critical")
-    if not beyond_noise(context, curve, spike.event) or spike.rise < context.value(
-        "loss_spike.nat_warning"
-    ):
+    sure = _sure(context, curve, spike)
+    if not sure or spike.rise < context.value("loss_spike.nat_warning"):
         return "info", "loss_spike.z_info"
     if huge and spike.rise >= context.value("loss_spike.nat_critical"):
         return "critical", "loss_spike.ratio_critical"
