@@ -121,9 +121,10 @@ def _forward(step: Step, data: Recorded, request: Request, rules: Thresholds) ->
     found += equality.parameters(data.step, step.after, before.tensors, step.model)
     found += equality.logged(data.step, request.logged, suspect, rules)
     found += equality.weights(data.step, step.held, before.tensors)
-    flipped = equality.altered(step.held, before.tensors) or equality.flipped(
-        step.after, before.tensors, step.model
-    )
+    if step.held:  # after its update nothing may be finite
+        flipped = equality.altered(step.held, before.tensors)
+    else:
+        flipped = equality.flipped(step.after, before.tensors, step.model)
     before.restore(step.model, step.optimizer)
     probe = Probe(step.model, start.tensors)
     with spent() as full:

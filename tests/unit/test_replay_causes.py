@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -140,3 +141,44 @@ def test_every_recorded_value_is_compared(tmp_path: Path) -> None:
     assert hashes.recorded == hashes.replayed
     assert result.healthy is not None
     assert result.steps[-2:] == (AT - 1, AT)
+
+
+def test_a_spoilt_weight_is_found_though_its_step_spoils_them_all(tmp_path: Path) -> None:
+    """After a NaN's update no weight is finite; those from before it tell which one was wrong."""
+    layer = "blocks.1.proj"
+
+    def spoil(step: int, made: Step, batch: Tensor) -> None:
+        if step == AT:
+            made.model.get_parameter(f"{layer}.weight").data[3] = 3e38
+
+    recorder = lab.train(tmp_path, AT, fault=spoil, snapshot_every=4, samples=8)
+    assert recorder.capsules
+    request = Request(step=None, checkpoint=tmp_path)
+    result = replay(from_capsule(lab.build(), request), request)
+    found = {match.name: match.state for match in result.matches if match.step == AT}
+    assert (found["loss"], found["weights"], found["parameters"]) == ("differs",) * 3
+    assert [suspect.name for suspect in result.layers] == [layer]
+    assert (result.judgements[0].cause, result.judgements[0].facts["layer"]) == ("hardware", layer)
+
+
+def test_no_weight_is_blamed_where_all_were_right(tmp_path: Path) -> None:
+    """A NaN that only the arithmetic made: weights before the update are as in the replay."""
+    broken = [True]
+
+    def build() -> Step:
+        made = counted()
+        plain = made.loss_fn
+        made.loss_fn = lambda model, batch: plain(model, batch) * (
+            math.nan if broken[0] and late(model) else 1.0
+        )
+        return made
+
+    recorder = lab.train(tmp_path, AT, builder=build, snapshot_every=4, samples=8)
+    assert recorder.capsules
+    broken[0] = False
+    request = Request(step=None, checkpoint=tmp_path)
+    result = replay(from_capsule(build(), request), request)
+    found = {match.name: match.state for match in result.matches if match.step == AT}
+    assert (found["loss"], found["weights"]) == ("differs", "equal")
+    assert result.layers == ()
+    assert (result.judgements[0].cause, result.judgements[0].facts["layer"]) == ("hardware", "")
