@@ -121,7 +121,8 @@ def _read_group(one: Group, progress: Progress, mapped: Mapping[str, str]) -> Pe
     onward: dict[str, Parse] = {}
     for path in one.paths:
         parts = pending.by_run if not one.columns else {}
-        _keep(pending, _read_file(path, len(pending.sources), parts, progress, onward))
+        index = len(pending.sources)
+        _keep(pending, _read_file(path, index, parts, progress, onward, tuple(mapped)))
         if one.columns:
             _collect(pending, parts)
     if one.columns:
@@ -132,6 +133,8 @@ def _read_group(one: Group, progress: Progress, mapped: Mapping[str, str]) -> Pe
         _add_text(pending, parts)
     for found in pending.by_run.values():
         found.frames = [renamed(frame, mapped) for frame in found.frames]
+        if "step" in mapped.values():  # the user said where the steps are
+            found.problems = [p for p in found.problems if p.rule != "no_step_axis"]
     return pending
 
 
@@ -187,15 +190,17 @@ def _assemble(pending: Pending, label: str, parts: Parts, whole: Parts) -> RunLo
 
 
 def _read_file(
-    path: Path, index: int, by_run: dict[str, Parts], progress: Progress, onward: dict[str, Parse]
-) -> Source:
+    path: Path, index: int, by_run: dict[str, Parts], progress: Progress,
+    onward: dict[str, Parse], named: Sequence[str] = (),
+) -> Source:  # fmt: skip
     """Read one input into the parts of its runs; a Source without parser if nobody can.
 
-    onward: of a rotated log the reader that read the parts before, by the log's name.
+    onward: of a rotated log the reader that read the parts before, by the log's name. named:
+    columns of tables that the user gave a meaning.
     """
     try:
         head = head_of(path)
-        parser = parser_for(head)
+        parser = parser_for(head, named)
         with ThreadPoolExecutor(1) as pool:  # hashing leaves the interpreter free to parse
             digest = pool.submit(_sha256, path)
             account = Account()
