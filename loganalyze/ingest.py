@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from loganalyze_parsers.tracker_join import join_columns
 
@@ -115,8 +116,9 @@ def _read_groups(
 ) -> list[Pending]:  # fmt: skip
     """All groups, their files read ahead where there is work for more than one worker."""
     chains = [chain for one in groups for chain in chains_of(one)] if workers else []
-    if workers is None or not workers.worth(chains):
-        return [_read_group(one, read_file, progress, mapped, begun) for one in groups]
+    if workers is None or mapped or not workers.worth(chains):
+        read = partial(read_file, named=tuple(mapped))
+        return [_read_group(one, read, progress, mapped, begun) for one in groups]
     place = workers.place()
     ahead = ReadAhead(cut(chains, place.path), workers.engine, progress)
     return [_read_group(one, ahead, _silent, mapped, begun) for one in groups]
@@ -141,6 +143,8 @@ def _read_group(
         _add_text(pending, parts)
     for found in pending.by_run.values():
         found.frames = [renamed(frame, mapped) for frame in found.frames]
+        if "step" in mapped.values():  # the user said where the steps are
+            found.problems = [p for p in found.problems if p.rule != "no_step_axis"]
     return pending
 
 

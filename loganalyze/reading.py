@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -32,15 +32,17 @@ ReadFile = Callable[[Path, int, dict[str, Parts], Progress, dict[str, Parse]], S
 
 
 def read_file(
-    path: Path, index: int, by_run: dict[str, Parts], progress: Progress, onward: dict[str, Parse]
-) -> Source:
+    path: Path, index: int, by_run: dict[str, Parts], progress: Progress,
+    onward: dict[str, Parse], named: Sequence[str] = (),
+) -> Source:  # fmt: skip
     """Read one input into the parts of its runs; a Source without parser if nobody can.
 
-    onward: of a rotated log the reader that read the parts before, by the log's name.
+    onward: of a rotated log the reader that read the parts before, by the log's name. named:
+    columns of tables that the user gave a meaning.
     """
     try:
         head = head_of(path)
-        parser = parser_for(head)
+        parser = parser_for(head, named)
         with ThreadPoolExecutor(1) as pool:  # hashing leaves the interpreter free to parse
             digest = pool.submit(digest_of, path)
             account = Account()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -46,6 +46,8 @@ from loganalyze_parsers import (
 )
 from loganalyze_parsers.api import Dialect, Head, Parser
 from loganalyze_parsers.blocks import open_bytes
+from loganalyze_parsers.csv_table import sniffed_header
+from loganalyze_parsers.history_json import first_object
 from loganalyze_parsers.noise import ignore_rule
 from loganalyze_parsers.textlog import TextLog, parse_part, parse_text
 
@@ -121,6 +123,7 @@ PARSERS: tuple[Parser, ...] = (
 )
 
 _HEAD_BYTES = 64 * 1024
+_SURE = 0.5  # a parser that knows the make; below it is a guess
 
 
 def head_of(path: Path) -> Head:
@@ -130,7 +133,19 @@ def head_of(path: Path) -> Head:
     return Head(path=path, data=data, size=path.stat().st_size)
 
 
-def parser_for(head: Head) -> Parser | None:
-    """The parser that is surest of the input; None if none wants it."""
+def parser_for(head: Head, named: Collection[str] = ()) -> Parser | None:
+    """The parser that is surest of the input; None if none wants it.
+
+    named: columns that the user gave a meaning. A table that has one of them is read as such,
+    although nothing else in it is known.
+    """
     best = max(PARSERS, key=lambda parser: parser.sniff(head))
-    return best if best.sniff(head) > 0 else None
+    sure = best.sniff(head)
+    if named and sure < _SURE:
+        header = sniffed_header(head)
+        if header is not None and not set(named).isdisjoint(header.names):
+            return tables.PARSER
+        keys = [f"{key}." for key in first_object(head.data)]  # of nested ones the first part
+        if any(f"{name}.".startswith(key) for name in named for key in keys):
+            return history_json.PARSER
+    return best if sure > 0 else None

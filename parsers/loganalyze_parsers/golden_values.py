@@ -56,8 +56,10 @@ def parse(path: Path, source: int) -> Iterator[Batch]:
         problem = Problem(rule="bad_json", message=f"{path}: not valid JSON ({error})")
         yield Batch(readings=None, problems=(problem,), account=Account(lines=lines, unknown=lines))
         return
-    readings = list(_readings(document, data, source))
-    used = {reading.ref.line for reading in readings}
+    places, used = _places(data, source)
+    readings = list(
+        _readings(document, places, LineRef(source=source, line=1, offset=0, length=len(data)))
+    )
     account = Account(lines=lines, read=len(used), ignored=_rest(lines - len(used)))
     frame = readings_frame(readings)
     yield Batch(readings=frame, account=account, framework="megatron")
@@ -67,7 +69,10 @@ def _rest(count: int) -> dict[str, int]:
     return {"structure of the JSON document": count} if count else {}
 
 
-def _readings(document: Mapping[str, Any], data: bytes, source: int) -> Iterator[Reading]:
+def _readings(
+    document: Mapping[str, Any], places: Mapping[int, LineRef], whole: LineRef
+) -> Iterator[Reading]:
+    """A reading a step; it is cited at the step's first number, most often the loss."""
     by_step: dict[int, dict[str, float]] = {}
     for name, series in document.items():
         if not isinstance(series, Mapping) or not isinstance(series.get("values"), Mapping):
@@ -77,10 +82,8 @@ def _readings(document: Mapping[str, Any], data: bytes, source: int) -> Iterator
             number = plain_number(value)
             if number is not None and _STEP.fullmatch(step):
                 by_step.setdefault(int(step), {})[metric] = number
-    places = _places(data, source)
     for step in sorted(by_step):
-        ref = places.get(step) or LineRef(source=source, line=1, offset=0, length=len(data))
-        yield Reading(step=step, ref=ref, values=by_step[step])
+        yield Reading(step=step, ref=places.get(step) or whole, values=by_step[step])
 
 
 def _metric(name: str) -> str:
@@ -91,19 +94,20 @@ def _metric(name: str) -> str:
     return f"aux_loss/{bare.replace(' ', '_')}" if bare != name else f"raw/{name}"
 
 
-def _places(data: bytes, source: int) -> dict[int, LineRef]:
-    """Where each step's value of the first metric stands."""
+def _places(data: bytes, source: int) -> tuple[dict[int, LineRef], set[int]]:
+    """Where the first number of each step stands, and all lines with a number of a step."""
     places: dict[int, LineRef] = {}
+    used: set[int] = set()
     line, seen = 1, 0
-    for match in re.finditer(rb'"(\d+)"\s*:\s*[^,}\n]+', data):
+    for match in re.finditer(rb'"(\d{1,15})"\s*:\s*-?[0-9NI][^,}\n"]*', data):
         line += data.count(b"\n", seen, match.start())
         seen = match.start()
-        step = int(match[1])
-        if step not in places:
-            places[step] = LineRef(
-                source=source, line=line, offset=match.start(), length=len(match[0])
-            )
-    return places
+        used.add(line)
+        places.setdefault(
+            int(match[1]),
+            LineRef(source=source, line=line, offset=match.start(), length=len(match[0])),
+        )
+    return places, used
 
 
 PARSER = Parser(name="megatron_golden_values", sniff=sniff, parse=parse)

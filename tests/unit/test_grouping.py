@@ -166,3 +166,25 @@ def test_standard_input_is_read(command: str, tmp_path: Path) -> None:
     assert outcome.exception is None
     assert outcome.return_value == 0
     assert "stdin" in outcome.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("own.csv", "a.total,b\n2.5,10\n2.25,20\n2.125,30\n"),
+        ("own.jsonl", "".join(
+            f'{{"b": {step}, "a": {{"total": {loss}}}}}\n'
+            for step, loss in ((10, 2.5), (20, 2.25), (30, 2.125))
+        )),
+    ],
+)  # fmt: skip
+def test_a_table_of_unknown_columns_is_read_by_the_users_word(
+    name: str, text: str, tmp_path: Path
+) -> None:
+    """With --map a table is read of which no column is known, its steps included."""
+    (tmp_path / name).write_text(text)
+    path = str(tmp_path / name)
+    assert not any(len(run.readings) for run in ingest([path]).runs)
+    (run,) = ingest([path], mapped={"a.total": "loss", "b": "step"}).runs
+    assert run.readings.select("step", "loss").rows() == [(10, 2.5), (20, 2.25), (30, 2.125)]
+    assert not run.problems

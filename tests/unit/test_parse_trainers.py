@@ -134,3 +134,17 @@ def test_source_code_in_the_log_is_no_record(tmp_path: Path) -> None:
         "    train_loss = loss.detach() # step 5 of the plan\n"
     )
     assert not len(run_of(text, tmp_path).readings)
+
+
+def test_golden_values_count_every_line_with_a_number(tmp_path: Path) -> None:
+    """All metrics' lines are read; a step is cited at its first number, padding is none."""
+    text = (
+        '{"lm loss": {"start_step": 1, "values": {\n"1": 10.25,\n"5": "nan"\n}},\n'
+        '"iteration-time": {"start_step": 1, "values": {\n"1": 12.5,\n"5": 0.5\n}}}\n'
+    )
+    run = run_of(text, tmp_path, "golden_values_dev.json")
+    assert run.readings.select("step", "line", "loss", "step_time_s").rows() == [
+        (1, 2, 10.25, 12.5), (5, 7, None, 0.5),
+    ]  # fmt: skip
+    account = run.sources[0].account
+    assert (account.lines, account.read, account.ignored_total, account.unknown) == (8, 3, 5, 0)
