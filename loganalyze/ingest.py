@@ -16,7 +16,7 @@ from loganalyze.model import Problem, RunLog, Source
 from loganalyze.parts import Parts, Pending, attached, renamed, safe_name
 from loganalyze.reading import Parse, Progress, ReadFile, read_file
 from loganalyze.same_run import joined
-from loganalyze.shards import ReadAhead, Workers, chains_of, cut, here
+from loganalyze.shards import ReadAhead, Workers, chains_of, here
 from loganalyze.store import StoredRun, open_run, read_run
 from loganalyze.wide import is_wide, wide_run
 
@@ -118,7 +118,7 @@ def _read_groups(
     if workers is None or not workers.worth(chains):
         return [_read_group(one, read_file, progress, mapped, begun) for one in groups]
     place = workers.place()
-    ahead = ReadAhead(cut(chains, place.path), workers.engine, progress)
+    ahead = ReadAhead(chains, workers, place.path, progress)
     return [_read_group(one, ahead, _silent, mapped, begun) for one in groups]
 
 
