@@ -24,7 +24,7 @@ from loganalyze.digest import digest_of
 from loganalyze.engine import Engine, cores, engine_for, serial
 from loganalyze.errors import OutputError
 from loganalyze.grouping import Group
-from loganalyze.inputs import part_of
+from loganalyze.inputs import log_of
 from loganalyze.masking import is_on, unmasked
 from loganalyze.model import Account, Source
 from loganalyze.parts import Parts
@@ -141,7 +141,7 @@ def chains_of(group: Group) -> tuple[tuple[Path, ...], ...]:
     """A group's files; parts of one rotated log together, in their order."""
     by_log: dict[str, list[Path]] = {}
     for path in group.paths:
-        by_log.setdefault(part_of(path), []).append(path)
+        by_log.setdefault(log_of(path), []).append(path)
     return (*map(tuple, by_log.values()), *((path,) for path in group.texts))
 
 
