@@ -10,7 +10,7 @@ from pathlib import Path
 from loganalyze_parsers.tracker_folders import RunInputs, tracker_inputs
 
 from loganalyze.errors import UsageError
-from loganalyze.inputs import expand, part_order, stem
+from loganalyze.inputs import expand, part_order, stem, torchrun_folder
 from loganalyze.model import Problem
 from loganalyze.remote import localised
 from loganalyze.store import is_run
@@ -119,7 +119,9 @@ def _by_name(paths: Sequence[Path]) -> tuple[Group, ...]:
     """Files that are plainly parts of one run, by their names: ranks, streams, rotations."""
     by_key: dict[tuple[Path, str], list[Path]] = {}
     for path in paths:
-        by_key.setdefault((path.parent, stem(path)), []).append(path)
+        job = torchrun_folder(path)
+        key = (path.parent, stem(path)) if job is None else (job, job.resolve().parent.name)
+        by_key.setdefault(key, []).append(path)
     groups = []
     for (_, name), members in sorted(by_key.items()):
         reason = "one file" if len(members) == 1 else "names differ only by rank, stream or part"

@@ -24,7 +24,7 @@ from loganalyze_parsers.textlog import TextLog, parse_part
 from loganalyze.digest import PIECE, Digest
 from loganalyze.errors import StoreError
 from loganalyze.grouping import plan
-from loganalyze.inputs import part_of, rank_of
+from loganalyze.inputs import log_of, rank_of
 from loganalyze.masking import is_on, mask
 from loganalyze.model import Account, Batch, Problem, RunLog
 from loganalyze.parser_state import code_digest, restored, saved
@@ -54,7 +54,7 @@ class Memory:
 
     def begun(self) -> dict[str, Parse]:
         """The reader of the log, for ingest."""
-        return {part_of(self.path): self.parse}
+        return {log_of(self.path): self.parse}
 
     def parse(self, path: Path, source: int) -> Iterator[Batch]:
         """As the text parser's."""

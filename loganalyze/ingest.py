@@ -17,7 +17,7 @@ from loganalyze.model import Problem, RunLog, Source
 from loganalyze.parts import Parts, Pending, attached, renamed, safe_name
 from loganalyze.reading import Parse, Progress, ReadFile, read_file
 from loganalyze.same_run import joined
-from loganalyze.shards import ReadAhead, Workers, chains_of, cut, here
+from loganalyze.shards import ReadAhead, Workers, chains_of, here
 from loganalyze.store import StoredRun, open_run, read_run
 from loganalyze.wide import is_wide, wide_run
 
@@ -120,7 +120,7 @@ def _read_groups(
         read = partial(read_file, named=tuple(mapped))
         return [_read_group(one, read, progress, mapped, begun) for one in groups]
     place = workers.place()
-    ahead = ReadAhead(cut(chains, place.path), workers.engine, progress)
+    ahead = ReadAhead(chains, workers, place.path, progress)
     return [_read_group(one, ahead, _silent, mapped, begun) for one in groups]
 
 

@@ -36,6 +36,7 @@ _SKIPPED_SUFFIXES = frozenset({
     ".npz", ".idx", ".so", ".pyc", ".whl", ".zip", ".tar",
 })  # fmt: skip
 _MAX_FILES = 100_000
+_ATTEMPT, _TORCHRUN = re.compile(r"attempt_\d+"), ("stdout", "stderr")
 
 
 def expand(
@@ -209,7 +210,26 @@ def part_of(path: Path) -> str:
     return re.sub(r"\.(?:gz|zst|xz|bz2)$", "", bare)
 
 
+def log_of(path: Path) -> str:
+    """The log of which a file is a part, with its folder."""
+    return path.with_name(part_of(path)).as_posix()
+
+
+def torchrun_folder(path: Path) -> Path | None:
+    """The folder of a job in `torchrun --log-dir`: JOB/attempt_0/RANK/stdout.log; None elsewhere.
+
+    >>> torchrun_folder(Path("job_x/attempt_0/3/stdout.log")).as_posix()
+    'job_x/attempt_0'
+    """
+    above = path.parent.parent
+    number = path.parent.name
+    known = number.isascii() and number.isdigit() and path.name.split(".")[0] in _TORCHRUN
+    return above if known and _ATTEMPT.fullmatch(above.name) else None
+
+
 def rank_of(path: Path) -> int | None:
-    """The rank that a file's name says, e.g. 3 for `train_rank_3.log`."""
+    """The rank that a file's name says, e.g. 3 for `train_rank_3.log`, or torchrun's folder."""
     match = _RANK.search(path.name)
+    if match is None and torchrun_folder(path) is not None:
+        return int(path.parent.name) if len(path.parent.name) < 10 else None
     return int(match[1]) if match and len(match[1]) < 10 else None

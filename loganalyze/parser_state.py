@@ -35,6 +35,7 @@ _PLAIN = {
     for kind in (Counter, OrderedDict, defaultdict, deque, set, frozenset)
 }
 _OWN = ("loganalyze_parsers.", "loganalyze.model")
+_NO_MATTER = frozenset({"whole", "names", "_made", "_seen_noise"})
 #: A state beyond this is not worth keeping: the log is full of lines that never repeat.
 MAX_BYTES = 32 << 20
 
@@ -51,9 +52,22 @@ def code_digest() -> str:
 
 def saved(log: TextLog) -> bytes | None:
     """The state of a reader; None where it cannot be told in plain data, or is too large."""
+    return _told(log, {name: value for name, value in vars(log).items() if name != "whole"})
+
+
+def compared(log: TextLog) -> bytes | None:
+    """What of the state decides how the next lines are read; equal bytes are equal states.
+
+    Not memories that save time, nor the counts of what was made so far.
+    """
+    state = {name: value for name, value in vars(log).items() if name not in _NO_MATTER}
+    return _told(log, state, plainly=True)
+
+
+def _told(log: TextLog, state: dict[str, object], *, plainly: bool = False) -> bytes | None:
+    """plainly: every value written out, so that equal states need not share equal objects."""
     places = {id(one): place for place, one in _program(log)}
     data = io.BytesIO()
-    state = {name: value for name, value in vars(log).items() if name != "whole"}
 
     class Plain(pickle.Pickler):
         def persistent_id(self, value: object) -> str | None:
@@ -62,6 +76,7 @@ def saved(log: TextLog) -> bytes | None:
             return places.get(id(value)) or _refuse(value)
 
     pickler = Plain(data, protocol=5)
+    pickler.fast = plainly
     try:
         pickler.dump(state)
     except (pickle.PicklingError, TypeError, AttributeError, RecursionError):

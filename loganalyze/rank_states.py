@@ -105,7 +105,10 @@ def states_of(part: Path, references: dict[str, pl.DataFrame]) -> pl.DataFrame:
 
 
 def _rows(frame: pl.DataFrame) -> pl.DataFrame:
-    return _grouped(frame, ROWS, *(pl.len().alias("count").cast(pl.Int64),))
+    """With the place of the last line: of those of the last step, the one written last."""
+    last = pl.col("step") == pl.col("step").max()
+    place = (pl.col(name).filter(last).last() for name in _PLACE)
+    return _grouped(frame, ROWS, pl.len().alias("count").cast(pl.Int64), *place)
 
 
 def _state(frame: pl.DataFrame, metric: str, middle: pl.DataFrame) -> pl.DataFrame:
@@ -125,33 +128,32 @@ def _state(frame: pl.DataFrame, metric: str, middle: pl.DataFrame) -> pl.DataFra
         off = pl.when(pl.col("spread") > 0).then(off / pl.col("spread")).otherwise(0.0)
         off = pl.when(valid).then(off).otherwise(0.0)
     cut = pl.min_horizontal(pl.max_horizontal(off, -limit), limit)
-    told = told.with_columns(
-        q=(cut / unit(metric)).round().cast(pl.Int64), late=pl.col("step") > pl.col("half"),
-        off=apart,
-    )  # fmt: skip
-    late = pl.col("late").cast(pl.Int64)
+    told = told.select(
+        "segment", "rank", "step", metric, off=apart,
+        q=(cut / unit(metric)).round().cast(pl.Int64),
+        late=(pl.col("step") > pl.col("half")).cast(pl.Int64),
+    ).with_columns(qq=pl.col("q") * pl.col("q"))  # fmt: skip
     return _grouped(
         told, metric,
         pl.len().alias("count").cast(pl.Int64),
         pl.col(metric).min().alias("low"), pl.col(metric).max().alias("high"),
-        pl.col("q").sum().alias("distance"), (pl.col("q") ** 2).sum().alias("squares"),
-        late.sum().alias("late_count"), (pl.col("q") * late).sum().alias("late_distance"),
-        (pl.col("q") ** 2 * late).sum().alias("late_squares"),
+        pl.col("q").sum().alias("distance"), pl.col("qq").sum().alias("squares"),
+        pl.col("late").sum().alias("late_count"),
+        (pl.col("q") * pl.col("late")).sum().alias("late_distance"),
+        (pl.col("qq") * pl.col("late")).sum().alias("late_squares"),
         pl.col("off").cast(pl.Int64).sum().alias("apart"),
         pl.col("step").filter(pl.col("off")).min().alias("first_apart"),
     )  # fmt: skip
 
 
 def _grouped(frame: pl.DataFrame, metric: str, *columns: pl.Expr) -> pl.DataFrame:
-    """A row a segment and rank, with its first and last step and the place of the last line."""
-    ordered = frame.sort("step", "source", "offset", maintain_order=True)
+    """A row a segment and rank, with its first and last step."""
     return (
-        ordered.group_by("segment", "rank")
+        frame.group_by("segment", "rank")
         .agg(
             *columns,
-            pl.col("step").first().alias("first_step"),
-            pl.col("step").last().alias("last_step"),
-            *(pl.col(name).last() for name in _PLACE),
+            pl.col("step").min().alias("first_step"),
+            pl.col("step").max().alias("last_step"),
         )
         .with_columns(metric=pl.lit(metric))
     )

@@ -14,7 +14,7 @@ from loganalyze_parsers.api import Parser
 from loganalyze_parsers.blocks import BLOCK_BYTES
 
 from loganalyze.digest import Digest, digest_of
-from loganalyze.inputs import part_of, rank_of
+from loganalyze.inputs import log_of, rank_of
 from loganalyze.masking import masked_source
 from loganalyze.model import Account, Batch, Problem, Source
 from loganalyze.parts import Parts
@@ -64,7 +64,7 @@ def _onward(parser: Parser, path: Path, begun: dict[str, Parse]) -> Parse:
     """How to read a file: by a reader of its own, or the one that read the log's earlier parts."""
     if parser.onward is None:
         return parser.parse
-    return begun.setdefault(part_of(path), parser.onward())
+    return begun.setdefault(log_of(path), parser.onward())
 
 
 def _parse(

@@ -7,8 +7,6 @@ the order in which they finish.
 
 from __future__ import annotations
 
-import hashlib
-import os
 import pickle
 import shutil
 import tempfile
@@ -20,17 +18,21 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from loganalyze_parsers import TEXT
 
-from loganalyze.engine import Engine, engine_for, serial
+from loganalyze.digest import digest_of
+from loganalyze.engine import Engine, cores, engine_for, serial
 from loganalyze.errors import OutputError
 from loganalyze.grouping import Group
-from loganalyze.inputs import part_of
+from loganalyze.inputs import log_of
 from loganalyze.masking import is_on, unmasked
-from loganalyze.model import Source
+from loganalyze.model import Account, Source
 from loganalyze.parts import Parts
-from loganalyze.reading import Parse, Progress, read_file
+from loganalyze.ranges import read_in_ranges, worth_ranges
+from loganalyze.reading import Parse, Progress, read_file, source_of
 from loganalyze.same_run import moved_parts
-from loganalyze.spill import mapped_file, set_down
+from loganalyze.scratch import rows_written, written
+from loganalyze.spill import mapped_file
 
 #: Without a word from the user, inputs below are read by one process.
 LEAST_BYTES = 512 << 20
@@ -74,17 +76,25 @@ class FileRead:
 class Workers:
     """Who reads, and a folder that all of them see (None: a temporary one of this machine).
 
-    least_bytes: inputs below are read here, which is faster than starting processes.
+    least_bytes: inputs below are read here, which is faster than starting processes. ranges:
+    whether one large log is read by several workers.
     """
 
     engine: Engine[Any, Any]
     folder: Path | None = None
     least_bytes: int = 0
+    ranges: bool = True
 
     def worth(self, chains: Sequence[tuple[Path, ...]]) -> bool:
         """Whether the files are more than one shard's work, and enough of it."""
         size = sum(size_of(path) for chain in chains for path in chain)
-        return size >= self.least_bytes and len(cut(chains, Path())) > 1
+        several = len(cut(chains, Path())) > 1 or bool(self.large(chains))
+        return size >= self.least_bytes and several
+
+    def large(self, chains: Sequence[tuple[Path, ...]]) -> set[Path]:
+        """Logs that are read in ranges of bytes, if they are."""
+        alone = [chain[0] for chain in chains if len(chain) == 1 and self.ranges]
+        return {path for path in alone if worth_ranges(path, size_of(path))}
 
     def place(self) -> Place:
         """A fresh folder for rows on their way. Raises OutputError."""
@@ -116,7 +126,10 @@ def workers_for(
     """
     asked = name is not None or jobs is not None
     engine = engine_for(name or "processes", jobs)
-    return Workers(engine=engine, folder=folder, least_bytes=0 if asked else LEAST_BYTES)
+    if asked:
+        return Workers(engine=engine, folder=folder)
+    # a reader's own threads keep two cores busy with one log
+    return Workers(engine=engine, folder=folder, least_bytes=LEAST_BYTES, ranges=cores() > 2)
 
 
 def here() -> Workers:
@@ -128,7 +141,7 @@ def chains_of(group: Group) -> tuple[tuple[Path, ...], ...]:
     """A group's files; parts of one rotated log together, in their order."""
     by_log: dict[str, list[Path]] = {}
     for path in group.paths:
-        by_log.setdefault(part_of(path), []).append(path)
+        by_log.setdefault(log_of(path), []).append(path)
     return (*map(tuple, by_log.values()), *((path,) for path in group.texts))
 
 
@@ -194,35 +207,24 @@ def _set_down(source: Source, parts: dict[str, Parts], folder: Path) -> FileRead
     return FileRead(source=source, parts=parts, rows=rows)
 
 
-def rows_written(frame: pl.DataFrame, folder: Path) -> str:
-    """A frame in a file of the folder, named by its content."""
-    fresh = folder / f".{os.getpid()}-{os.urandom(4).hex()}"
-    with fresh.open("wb") as file:
-        set_down(frame, file)
-    return _settled(fresh, ".arrow")
-
-
-def written(data: bytes, folder: Path, suffix: str) -> str:
-    """Bytes in a file of the folder, named by its content, there only when it is whole."""
-    fresh = folder / f".{os.getpid()}-{os.urandom(4).hex()}"
-    fresh.write_bytes(data)
-    return _settled(fresh, suffix)
-
-
-def _settled(fresh: Path, suffix: str) -> str:
-    with fresh.open("rb") as file:
-        name = hashlib.file_digest(file, "sha256").hexdigest()[:32] + suffix
-    fresh.rename(fresh.with_name(name))
-    return name
-
-
 class ReadAhead:
     """Stands for reading.read_file where an engine has read the files already."""
 
-    def __init__(self, shards: Sequence[Shard], engine: Engine[Any, Any], told: Progress) -> None:
-        """Run all shards. told: hears of each shard's bytes. Raises ShardFailed."""
+    def __init__(
+        self, chains: Sequence[tuple[Path, ...]], workers: Workers, folder: Path, told: Progress
+    ) -> None:
+        """Read all files. told: hears of the bytes read. Raises ShardFailed."""
+        engine = workers.engine
+        large = workers.large(chains)
+        chains = [chain for chain in chains if chain[0] not in large]
         self._made: dict[Path, FileRead] = {}
-        self._folder = shards[0].folder
+        self._parts: dict[Path, tuple[Parts, Source]] = {}
+        self._folder = folder
+        for path in large:
+            if (found := read_in_ranges(path, engine, folder)) is not None:
+                self._parts[path] = (found[0], _source_of(path, found[1]))
+                told(size_of(path), path.name)
+        shards = cut(chains, folder)
         for index, name in engine(read_shard, shards):
             self._made.update(pickle.loads((self._folder / str(name)).read_bytes()))
             for path in _paths(shards[index]):
@@ -233,14 +235,23 @@ class ReadAhead:
         onward: dict[str, Parse],
     ) -> Source:  # fmt: skip
         """As read_file: the parts go into by_run, the rows mapped from their files."""
+        if (whole := self._parts.pop(path, None)) is not None:
+            part, source = whole
+            by_run.setdefault("", Parts()).extend(moved_parts(part, index) if index else part)
+            return source
         read = self._made.pop(path, None)
-        if read is None:  # named twice
+        if read is None:  # named twice, or to be read whole
             return read_file(path, index, by_run, progress, onward)
         for label, part in read.parts.items():
             if name := read.rows.get(label):
                 part.frames = [mapped_file(self._folder / name)]
             by_run.setdefault(label, Parts()).extend(moved_parts(part, index) if index else part)
         return replace(read.source)
+
+
+def _source_of(path: Path, account: Account) -> Source:
+    digest = digest_of(path)
+    return source_of(path, digest, digest.size, TEXT.name, account)
 
 
 def _paths(shard: Shard) -> Iterator[Path]:

@@ -25,6 +25,7 @@ from loganalyze.model import Problem, Ranks, RunLog, RunMeta, Source
 from loganalyze.parts import Parts, safe_name
 from loganalyze.rank_states import SHARED, TIMES, merged, middles, sample, sample_size, states_of
 from loganalyze.reading import Parse, Progress, read_file
+from loganalyze.scratch import rows_written, written
 from loganalyze.shards import (
     Place,
     Shard,
@@ -32,9 +33,7 @@ from loganalyze.shards import (
     chains_of,
     cut,
     masking_of,
-    rows_written,
     size_of,
-    written,
 )
 from loganalyze.spill import mapped_file
 from loganalyze.store_parts import scan_parts, write_part

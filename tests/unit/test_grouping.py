@@ -6,6 +6,7 @@ import gzip
 import json
 from pathlib import Path
 
+import polars as pl
 import pytest
 from click.testing import CliRunner
 from textlogs import megatron_line
@@ -188,3 +189,17 @@ def test_a_table_of_unknown_columns_is_read_by_the_users_word(
     (run,) = ingest([path], mapped={"a.total": "loss", "b": "step"}).runs
     assert run.readings.select("step", "loss").rows() == [(10, 2.5), (20, 2.25), (30, 2.125)]
     assert not run.problems
+
+
+def test_torchruns_folders_are_the_ranks_of_one_job(tmp_path: Path) -> None:
+    """JOB/attempt_0/RANK/std*.log: one run, the folders' numbers are its ranks."""
+    for rank in range(4):
+        folder = tmp_path / "job_7" / "attempt_0" / str(rank)
+        folder.mkdir(parents=True)
+        lines = [megatron_line(n, lm_loss=f"{rank + 1}.5") for n in range(1, 4)]
+        (folder / "stdout.log").write_text("\n".join(lines) + "\n")
+        (folder / "stderr.log").write_text("RuntimeError: CUDA error: unspecified\n" * (rank == 2))
+    (run,) = ingest([str(tmp_path)]).runs
+    assert run.meta.id == "job_7"
+    ranks = run.readings.group_by("rank").agg(pl.col("loss").first()).sort("rank")
+    assert ranks.rows() == [(0, 1.5), (1, 2.5), (2, 3.5), (3, 4.5)]
