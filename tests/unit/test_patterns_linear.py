@@ -25,6 +25,7 @@ SHORT = {
     "loganalyze_parsers.generic_pairs._BARE": "2000 characters, from their start",
     "loganalyze_parsers.noise_program._IMPORT": "names between commas, which they do not hold",
     "loganalyze.verify_numbers._PLAIN": "matches wherever it begins",
+    "loganalyze.verify_numbers._NUMBER": "matches wherever it begins",
 }
 _ALWAYS_AT_START = r"\.(?:match|fullmatch)\b"
 _ANYWHERE = r"(?:\[\w+\]|\.\w+)?\.(?:search|finditer|findall|sub|split)\b"
@@ -67,11 +68,11 @@ def _compiled(value: object, depth: int = 0) -> Iterator[tuple[str, int]]:
 
 def test_the_patterns_of_the_readers() -> None:
     """By structure: none starts anew within what it crossed in vain, none shares a run."""
-    found = {text: (name, flags, anywhere) for name, text, flags, anywhere in patterns()}
+    found = list(patterns())
     assert len(found) > 200
     bad = {
         f"{name} {text}": wrong
-        for text, (name, flags, anywhere) in found.items()
+        for name, text, flags, anywhere in found
         if name not in SHORT and (wrong := faults(text, flags, searched=anywhere))
     }
     assert not bad
@@ -85,7 +86,8 @@ def test_the_patterns_of_the_tables(folder: str) -> None:
     for path in sorted(root.glob("*.toml")):
         for text in _texts(tomllib.loads(path.read_text(encoding="utf-8"))):
             count += 1
-            assert not faults(text), (path.name, text)
+            # A private key's end may be missing: what begins is taken whole, never in vain.
+            assert "PRIVATE KEY" in text or not faults(text), (path.name, text)
     assert count > 10
 
 
