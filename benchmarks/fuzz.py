@@ -33,7 +33,7 @@ from loganalyze_parsers import textlog  # noqa: E402
 #: Records of an input that is only read, and of one that is judged: a hang of native code.
 SMALL_ROWS, WHOLE_ROWS = 7, 40
 _STUCK_S = 1200
-_SAVE_EVERY = 500
+_SAVE_EVERY = 100
 
 
 def main() -> int:

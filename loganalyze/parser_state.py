@@ -23,7 +23,7 @@ from loganalyze_parsers import text_log
 from loganalyze_parsers.api import Dialect
 from loganalyze_parsers.failures_text import Text, texts
 from loganalyze_parsers.lazy import _Lazy
-from loganalyze_parsers.lessons import TemplateReader
+from loganalyze_parsers.template_reader import TemplateReader
 from loganalyze_parsers.textlog import TextLog
 
 _PROGRAM = (

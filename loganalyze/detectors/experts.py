@@ -13,7 +13,7 @@ from loganalyze.tracks import FloatArray, Track
 
 #: What tells it, best first: the balancing loss is smooth, the fullest expert's share is not.
 _BALANCE = re.compile(r"load_balanc|aux_loss|balance_loss", re.IGNORECASE)
-_LOAD = re.compile(r"(?:moe|expert|router)\w*(?:max_?load|load_?max|imbalance)", re.IGNORECASE)
+_LOAD = re.compile(r"(?:moe|expert|router)\w{0,80}(?:max_?load|load_?max|imbalance)", re.IGNORECASE)
 
 
 def detect(context: Context) -> list[Finding]:

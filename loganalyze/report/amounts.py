@@ -9,7 +9,7 @@ from loganalyze.report.wording import Both, both, find, joined, name_of, plain
 
 #: Units that readers take for granted: a loss is never quoted in nat.
 _SILENT = frozenset({"nat"})
-_BOUND = re.compile(r"(>=|<=|>|<|)\s*([-+]?\d[\d_]*\.?\d*(?:[eE][-+]?\d+)?)")
+_BOUND = re.compile(r"(>=|<=|>|<|)\s*([-+]?\d[\d_]*(?:\.\d*)?(?:[eE][-+]?\d+)?)")
 _SIGNS = {">=": "≥ ", "<=": "≤ ", ">": "> ", "<": "< ", "": ""}
 
 

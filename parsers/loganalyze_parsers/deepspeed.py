@@ -68,8 +68,8 @@ _MEGATRON_MARKERS = ("Megatron", "megatron")
 
 #: What a line of the engine must have if it has the first word; else it was cut.
 _WHOLE = (
-    (re.compile(r"\] step=\d+,"), re.compile(r"mom=\[.*\]")),
-    (re.compile(r"/micro_step=\d+/"), re.compile(r"CurrSamplesPerSec=\d|vm %.*swap %: \d")),
+    (re.compile(r"\] step=\d+,"), re.compile(r"^(?:(?!mom=\[).)*+mom=\[.*\]")),
+    (re.compile(r"/micro_step=\d+/"), re.compile(r"CurrSamplesPerSec=\d|vm %.{0,200}swap %: \d")),
     (re.compile(r"Attempted loss scale"), re.compile(r"reducing to \d|hysteresis to \d")),
     (re.compile(r"time \(ms\) \| [a-z_]+"), re.compile(r"[\d)]$")),
 )

@@ -15,7 +15,8 @@ from loganalyze_parsers.deepspeed_state import State, event
 
 _ENVELOPE = lazy.pattern(r"\[(?P<level>INFO|WARNING|ERROR|DEBUG)\] \[[\w.-]+:\d+:[\w<>]+\]")
 _CONFIG = lazy.pattern(
-    r"\[config\.py:\d+:print\](?: \[Rank \d+\])?\s+([A-Za-z_]\w*)\s*\.*\s+(\S.*)$"
+    r"\[config\.py:\d+:print\](?: \[Rank \d+\])?\s{1,9}"
+    r"([A-Za-z_]\w{0,120})\s{0,99}\.{0,99}\s{1,99}(\S.*)$"
 )
 _VERSION = lazy.pattern(r"DeepSpeed info: version=([\w.+-]+)")
 _STEP = lazy.pattern(r"(?:global_step|checkpoint-|iter_)(\d{1,15})")

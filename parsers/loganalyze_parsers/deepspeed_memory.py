@@ -26,7 +26,7 @@ _USAGE = lazy.pattern(
 )
 _HOST = lazy.pattern(rf"CPU Virtual Memory:\s+used = ({NUMBER}) GB, percent = ({NUMBER})%")
 _MEMSTATS = lazy.pattern(
-    rf"RANK=(\d+) MEMSTATS (.*?) device=\S+ current alloc=({NUMBER})GB "
+    rf"RANK=(\d{{1,9}}) MEMSTATS (.{{0,200}}?) device=\S{{1,40}} current alloc=({NUMBER})GB "
     rf"\(delta=({NUMBER})GB max=({NUMBER})GB\) "
     rf"current cache=({NUMBER})GB \(delta=({NUMBER})GB max=({NUMBER})GB\)"
 )

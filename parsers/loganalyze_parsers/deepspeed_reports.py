@@ -35,8 +35,8 @@ _SUMMARY_ROW = lazy.pattern(
 _ROW_NAMES = ("count", "total_latency_ms", "avg_latency_ms", "algbw_gbps", "busbw_gbps")
 _PROFILE = lazy.pattern(r"Profile Summary at step (\d{1,15})")
 _PROFILE_ROW = lazy.pattern(
-    rf"(?P<label>[A-Za-z][\w /()=*+,.%-]*?):\s+(?P<value>{NUMBER})\s*"
-    r"(?P<unit>[KMGTP]?(?:FLOPS|MACs|B)?|us|ms|s)?\s*$"
+    rf"(?P<label>[A-Za-z][\w /()=*+,.%-]{{0,200}}?):\s{{1,99}}(?P<value>{NUMBER})\s{{0,99}}"
+    r"(?P<unit>[KMGTP]?(?:FLOPS|MACs|B)?|us|ms|s)?\s{0,99}$"
 )
 #: The profiler explains its terms and prints the tree of modules.
 _PROFILE_TALK = (

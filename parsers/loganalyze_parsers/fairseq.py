@@ -36,7 +36,7 @@ _N = r"[-+]?(?:nan|inf|[\d.]+(?:[eE][-+]?\d+)?)"
 _DROPPED = frozenset({"num_updates", "epoch"})
 _BAR = PairFormat(
     start=lazy.pattern(r"\bepoch \d+: +\d+ / \d+ "),
-    pair=lazy.pattern(rf"(\w+)=({_N})"),
+    pair=lazy.pattern(rf"(\w{{1,120}})=({_N})"),
     names=_NAMES,
     dropped=_DROPPED,
 )
@@ -54,7 +54,7 @@ _JSON = PairFormat(
 )
 _UPDATES = lazy.pattern(r'\bnum_updates(?:=| |": "?)(\d+)')
 _VALID = lazy.pattern(r"\| (valid\w*|test\w*) \| (?=\{)")
-_OVERFLOW = lazy.pattern(r"overflow detected,.*setting loss scale to: ([\d.]+)")
+_OVERFLOW = lazy.pattern(r"overflow detected,.{0,400}setting loss scale to: ([\d.]+)")
 
 
 class FairseqReader:

@@ -26,17 +26,24 @@ from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.pairs import PairFormat, named
 
 _N = r"[-+]?(?:nan|inf|NaN|Inf|\d[\d.]*(?:[eE][-+]?\d+)?)"
-_PAIR = re.compile(rf"([A-Za-z][A-Za-z_ /.]*?)\s*[=:]\s*({_N})(?![\w.]*[/:]\d)")
+_PAIR = re.compile(
+    rf"([A-Za-z][A-Za-z_ /.]{{0,120}}?)\s{{0,20}}[=:]\s{{0,20}}({_N})(?![\w.]*[/:]\d)"
+)
 _STEP = re.compile(
-    r"\b(?:global[ _]step|step|iteration|iter|it)\b\s*[=: ]\s*\[?(\d+)(?:\s*/\s*\d+)?",
+    r"\b(?:global[ _]step|step|iteration|iter|it)\b\s{0,20}[=: ]\s{0,20}\[?(\d+)"
+    r"(?:\s{0,20}/\s{0,20}\d+)?",
     re.IGNORECASE,
 )
 #: `step 100 loss 2.34 lr 0.0001`: nothing between name and number, and nothing else on the line.
-_BARE = re.compile(rf"^(?:step|iter|iteration) (\d+)((?: +[a-z][a-z_/.]* {_N})+)$", re.IGNORECASE)
-_BARE_PAIR = re.compile(rf"([A-Za-z][A-Za-z_/.]*) ({_N})")
+_BARE = re.compile(
+    rf"^(?:step|iter|iteration) (\d+)((?: {{1,20}}[a-z][a-z_/.]{{0,120}} {_N})+)$", re.IGNORECASE
+)
+_BARE_PAIR = re.compile(rf"([A-Za-z][A-Za-z_/.]{{0,120}}) ({_N})")
 #: `Epoch: 3, train_loss: 1.23, val_loss: 1.5`: one line an epoch, the epoch is the step.
-_EPOCH = re.compile(r"^epochs?\b\s*[=: ]?\s*\[?(\d+)\b", re.IGNORECASE)
-_COUNTER = re.compile(r"^(?:epoch|iteration|step|iter)\s*[=: ]?\s*(\d+)(?:/\d+)?:?$", re.IGNORECASE)
+_EPOCH = re.compile(r"^epochs?\b\s{0,20}[=: ]?\s{0,20}\[?(\d+)\b", re.IGNORECASE)
+_COUNTER = re.compile(
+    r"^(?:epoch|iteration|step|iter)\s{0,20}[=: ]?\s{0,20}(\d+)(?:/\d+)?:?$", re.IGNORECASE
+)
 _NAMES = {
     "loss": ("loss", 1.0),
     "train loss": ("loss", 1.0),

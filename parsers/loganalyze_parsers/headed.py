@@ -26,7 +26,9 @@ from loganalyze.model import LineRef, Reading
 from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.pairs import scaled
 
-_HEADING = re.compile(r"\[(?:epoch=\d+\]\[)?(?:batch|step)=(?P<step>[\d,]+)(?:/[\d,]+)?[^\]]*\]:?$")
+_HEADING = re.compile(
+    r"\[(?:epoch=\d+\]\[)?(?:batch|step)=(?P<step>[\d,]{1,20})(?:/[\d,]{1,20})?[^\]]{0,200}\]:?$"
+)
 _ROW = re.compile(r"^(?:- )?(?P<key>[A-Za-z][\w /().%-]*?)(?:: +|=)(?P<value>[-+\w.,]+%?)$")
 _GIB = 1024.0**3
 _NAMES = {

@@ -24,7 +24,7 @@ from loganalyze_parsers.huggingface_keys import number_of, plain_key
 
 _PAIR = lazy.pattern(
     r"""(['"])([^'"{}\r\n]{1,120})\1\s*:\s*"""
-    r"""("[^"\r\n]*"|'[^'\r\n]*'|\w+(?:\.\w+)*\([^()]*\)|[^\s,'"{}\[\]()]+)"""
+    r"""("[^"\r\n]*"|'[^'\r\n]*'|\w{1,120}(?:\.\w{1,120}){0,9}\([^()]*\)|[^\s,'"{}\[\]()]+)"""
 )
 _OPEN = lazy.pattern(
     r"""\{\s*['"](?:loss|epoch|eps|eval_\w+|train_runtime|current_steps)['"]\s*:[^{}\[\]]*$"""

@@ -50,7 +50,7 @@ _SETTINGS: Mapping[str, str] = {
     "Num GPUs used": "num_gpus",
 }
 _LOGGING_STEPS = lazy.pattern(r"\blogging_steps['\"]?\s*[=:]\s*(\d{1,15})(?![\d.])")
-_METRIC = lazy.pattern(r"([a-z]\w*(?:/\w+)*)\s+=\s+(\S.*)$")
+_METRIC = lazy.pattern(r"([a-z]\w{0,120}(?:/\w{1,120}){0,9})\s{1,99}=\s{1,99}(\S.*)$")
 _CHECKPOINT = lazy.pattern(r"checkpoint-(\d{1,15})")
 _SAVING = lazy.pattern(r"Saving model checkpoint to (\S+)")
 _LOADING = lazy.pattern(

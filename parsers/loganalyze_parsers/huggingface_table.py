@@ -28,7 +28,7 @@ _NAMES = {
     "Training Loss": "loss", "Validation Loss": "eval_loss", "Epoch": "epoch", "Step": "step",
     "Model Preparation Time": "model_preparation_time",
 }  # fmt: skip
-_HTML = re.compile(r"<t([hd])[^>]*>\s*([^<]*?)\s*</t[hd]>")
+_HTML = re.compile(r"<t([hd])[^>]{0,400}>([^<]{0,400})</t[hd]>")
 
 
 class TableReader:
@@ -90,7 +90,7 @@ class TableReader:
     def _html_line(self, line: Line) -> Taken | None:
         found = _HTML.findall(line.text)
         for kind, cell in found:
-            (self._html_head if kind == "h" else self._html).append(cell)
+            (self._html_head if kind == "h" else self._html).append(cell.strip())
         if "</thead" in line.text or (self._html_head and not self._columns and self._html):
             self._columns = self._html_head if _is_head(self._html_head) else []
             self._html_head = []

@@ -13,9 +13,9 @@ from loganalyze_parsers.numbers import NUMBER
 #: Value of an argument, and the line that says it.
 Argument = tuple[str, LineRef]
 
-_VALIDATION = lazy.pattern(r"(?P<set>[\w-]+) (?:loss|results) at (?P<where>[^|]*)\|")
+_VALIDATION = lazy.pattern(r"(?P<set>[\w-]{1,120}) (?:loss|results) at (?P<where>[^|]{0,400})\|")
 _ITERATION = lazy.pattern(r"iteration +(\d+)")
-_PAIR = lazy.pattern(rf"([^|:]+?)(?: value)?: *({NUMBER})")
+_PAIR = lazy.pattern(rf"([^|:]{{1,200}}?)(?: value)?: *({NUMBER})")
 _MEMORY = lazy.pattern(
     r"(?:\[Rank (?P<rank>\d+)\] )?\(?(?:after|before) (?:(?P<after>\d+) iterations|"
     r"save_checkpoint for iteration (?P<save>\d+))\)? memory \((?P<unit>MB|GB)\)"
@@ -49,13 +49,14 @@ _TIMERS = {
 _ARGUMENT = lazy.pattern(
     r"^(?P<name>[\w-]+) \.{2,} ?(?P<value>.*)$|^(?P<long>[\w-]{40,}) (?P<rest>\S.*)$"
 )
-_NEOX_ORIGIN = lazy.pattern(r"\.{3,}(?:default|updated)$")
+_NEOX_ORIGIN = lazy.pattern(r"\.{3,200}(?:default|updated)$")
 _SAVE_BEGIN = lazy.pattern(
     r"\b(?:saving|scheduled an async) checkpoint (?:save )?at iteration +(\d+)"
 )
 _SAVE_END = lazy.pattern(r"\bsuccessfully saved checkpoint (?:from|at) iteration +(\d+)")
 _LOAD = lazy.pattern(
-    r"\b(?:loading|successfully loaded) checkpoint from (\S+)(?:.*? at iteration +(\d+))?"
+    r"\b(?:loading|successfully loaded) checkpoint from (\S+)"
+    r"(?:.{0,400}? at iteration {1,20}(\d+))?"
 )
 _RERUN = lazy.pattern(r"Unexpected result (\S+) on rank (\d+) at iteration #(\d+)")
 

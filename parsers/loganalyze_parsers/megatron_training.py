@@ -20,7 +20,7 @@ _CONTINUES = re.compile(
     r"^(?!time |times |\(min|max time|WARNING|INFO)[\w ().,:/%+-]{1,200}(?:\||$)"
 )
 #: v1 and older print `learning rate 1.0E-05` without a colon.
-_OLD_FIELD = re.compile(r"^(.*\S)\s+([-+]?(?:[\d.]+(?:[eE][-+]?\d+)?|nan|NAN|inf))$")
+_OLD_FIELD = re.compile(r"^(.*\S)\s{1,99}([-+]?(?:[\d.]{1,99}(?:[eE][-+]?\d+)?|nan|NAN|inf))$")
 
 
 @dataclass(slots=True)

@@ -40,7 +40,7 @@ _NAMES = {
 _N = r"[-+]?(?:nan|inf|[\d.]+(?:[eE][-+]?\d+)?)"
 _FORM = PairFormat(
     start=lazy.pattern(r"(?!)"),
-    pair=lazy.pattern(rf"([A-Za-z_][\w ]*?)(?:=|: )({_N})"),
+    pair=lazy.pattern(rf"([A-Za-z_][\w ]{{0,120}}?)(?:=|: )({_N})"),
     names=_NAMES,
     dropped=frozenset({"loss", "v_num", "global_step", "epoch"}),
 )

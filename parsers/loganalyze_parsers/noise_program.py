@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 
 _IMPORT = re.compile(
-    r"^(?:import [\w.]+(?:(?: as \w+)?(?:, ?[\w.]+)*)?|from [\w.]+ import [\w*., ()]+)(?: *#.*)?$"
+    r"^(?:import [\w.]+(?:(?: as \w{1,99})?(?:, ?[\w.]{1,99})*)?|from [\w.]+ import [\w*., ()]+)"
+    r"(?: {0,9}#.*)?$"
 )
 _RULE = re.compile(r"^[=]{20,}$")
 _RUNNING = re.compile(

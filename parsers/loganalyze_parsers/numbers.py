@@ -7,7 +7,7 @@ import re
 
 #: A number in running text: sign, thousands commas, exponent, or one of the non-finite words.
 NUMBER = (
-    r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:[eE][-+]?\d+)?|"
+    r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|"
     r"\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
 )
 _NUMBER = re.compile(NUMBER)

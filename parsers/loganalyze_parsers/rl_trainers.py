@@ -49,7 +49,7 @@ _NAMES = {
 }
 _VERL = PairFormat(
     start=lazy.pattern(r"\bstep:(?P<step>\d+) - (?=[\w/]+:)"),
-    pair=lazy.pattern(rf"([\w/@.-]+):({_N})(?= - |$|\s)"),
+    pair=lazy.pattern(rf"([\w/@.-]{{1,120}}):({_N})(?= - |$|\s)"),
     names=_NAMES,
 )
 _DICTS = PairFormat(

@@ -42,7 +42,7 @@ _LITGPT = PairFormat(
 )
 _NANOTRON = PairFormat(
     start=lazy.pattern(r"\biteration: (?P<step>\d+) / \d+ \| (?=consumed_)"),
-    pair=lazy.pattern(rf"([a-z_]+): ({_N}[KMGBTP]?)"),
+    pair=lazy.pattern(rf"([a-z_]{{1,80}}): ({_N}[KMGBTP]?)"),
     names={
         "consumed_tokens": ("tokens_seen", 1.0),
         "elapsed_time_per_iteration_ms": ("step_time_s", 1e-3),
@@ -61,7 +61,7 @@ _NANOTRON = PairFormat(
 )
 _MAXTEXT = PairFormat(
     start=lazy.pattern(r"\bcompleted step: (?P<step>\d+), "),
-    pair=lazy.pattern(rf"([\w/]+): ({_N})"),
+    pair=lazy.pattern(rf"([\w/]{{1,120}}): ({_N})"),
     names={
         "seconds": ("step_time_s", 1.0),
         "TFLOP/s/device": ("tflops_per_gpu", 1.0),
@@ -123,10 +123,10 @@ _MM_NAMES = {
     "reserved_memory": ("mem_peak_reserved_bytes", 1024.0**3),
     "tgs": ("tokens_per_s_per_gpu", 1.0),
 }
-_MM_PAIR = lazy.pattern(rf"(max mem|[A-Za-z_][\w./]*): ({_N})(?=[\s,]|$)")
+_MM_PAIR = lazy.pattern(rf"(max mem|[A-Za-z_][\w./]{{0,120}}): ({_N})(?=[\s,]|$)")
 _MMENGINE = PairFormat(
     start=lazy.pattern(
-        r"\b(?:Epoch *(?:\(train\))? *\[(?P<number>\d+)\]|Iter *\(train\) *)"
+        r"\b(?:Epoch {0,9}(?:\(train\))? {0,9}\[(?P<number>\d+)\]|Iter *\(train\) *)"
         r"\[ *(?P<step>\d+)/(?P<total>\d+)\]"
     ),
     pair=_MM_PAIR,

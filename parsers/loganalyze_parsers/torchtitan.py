@@ -20,7 +20,7 @@ from loganalyze_parsers import lazy
 from loganalyze_parsers.pairs import PairFormat, pair_dialect
 
 _GIB = 1024.0**3
-_PAIR = lazy.pattern(r"([a-z_]+:|GiB\()\s*([-+]?[\d.,]+(?:[eE][-+]?\d+)?|nan|inf)")
+_PAIR = lazy.pattern(r"([a-z_]{1,80}:|GiB\()\s{0,20}([-+]?[\d.,]+(?:[eE][-+]?\d+)?|nan|inf)")
 _NAMES = {
     "loss:": ("loss", 1.0),
     "grad_norm:": ("grad_norm", 1.0),

@@ -25,16 +25,17 @@ from loganalyze_parsers.numbers import number
 #: What every bar ends with; `feed` need not look at a line without one of them.
 MARKERS = ("it/s", "s/it")
 
-_CLOCK = r"(?:\d+ days?, )?\d+(?::\d\d){1,2}|\?"
+_CLOCK = r"(?:\d{1,9} days?, )?\d{1,9}(?::\d\d){1,2}|\?"
 _BAR = re.compile(
-    r"(?P<percent>\d{1,3})%\|[^|\r\n]*\|\s*"
-    r"(?P<done>\d{1,15})/(?P<total>\d{1,15})\s*"
-    rf"\[(?P<elapsed>{_CLOCK})<(?P<left>{_CLOCK}),\s*(?P<rate>[\d.]+|\?)\s*(?P<unit>it/s|s/it)"
-    r"(?:,\s*(?P<postfix>[^\]\r\n]*))?\]"
+    r"(?P<percent>\d{1,3})%\|[^|\r\n]{0,500}\|\s{0,20}"
+    r"(?P<done>\d{1,15})/(?P<total>\d{1,15})\s{0,20}"
+    rf"\[(?P<elapsed>{_CLOCK})<(?P<left>{_CLOCK}),"
+    r"\s{0,20}(?P<rate>[\d.]{1,40}|\?)\s{0,20}(?P<unit>it/s|s/it)"
+    r"(?:,\s*(?P<postfix>[^\]\r\n]{0,2000}))?\]"
 )
 #: What stands before these is not the bar's own text: another bar, a glued dictionary.
 _ENDS_OTHER = re.compile(r"[|\r\n\]}]")
-_PAIR = re.compile(r"([A-Za-z][\w/. -]*?)\s*[=:]\s*([^,=]+?)(?=,|$)")
+_PAIR = re.compile(r"([A-Za-z][\w/. -]{0,120}?)\s{0,20}[=:]\s{0,20}([^,=]{1,200}?)(?=,|$)")
 
 
 @dataclass(frozen=True, slots=True)
