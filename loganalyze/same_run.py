@@ -142,8 +142,15 @@ def _is_checkpoint(host: Pending, guest: Pending) -> bool:
 
 
 def match(host: Curve, guest: Curve) -> Match | None:
-    """Which records of two curves are the same, by step, else by order; None if they differ."""
-    return _by_step(host, guest) or _by_order(host, guest)
+    """Which records of two curves are the same, by step or by order; None if they differ.
+
+    By order where that finds more: a progress bar that is not redrawn tells a step too early.
+    """
+    stepwise = _by_step(host, guest)
+    if stepwise is not None and stepwise.same == len(guest):
+        return stepwise
+    found = [one for one in (stepwise, _by_order(host, guest)) if one is not None]
+    return max(found, key=lambda one: one.same, default=None)
 
 
 def _by_step(host: Curve, guest: Curve) -> Match | None:

@@ -6,12 +6,14 @@ import json
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 from textlogs import megatron_line, run_of
 
 from loganalyze.ingest import ingest
 from loganalyze.model import RunLog
 from loganalyze.reruns import rerun
+from loganalyze.same_run import Curve, match
 
 Row = dict[str, float]
 
@@ -198,3 +200,16 @@ def test_branch_that_saves_elsewhere_is_another_run(tmp_path: Path) -> None:
     job(tmp_path, "base.out", 1, 51, save="/ckpt/a")
     job(tmp_path, "branch.out", 41, 71, load="/ckpt/a at iteration 40", save="/ckpt/b")
     assert len(ingest([str(tmp_path)]).runs) == 2
+
+
+def test_a_step_told_too_early_is_the_same_record() -> None:
+    """A bar drawn before its last step: the losses are the same in order, so all rows meet."""
+    losses = 3.0 + np.random.default_rng(3).standard_normal(40)
+    steps = np.arange(2, 82, 2)
+    early = steps - np.isin(np.arange(40), (17, 30))
+    host, guest = (
+        Curve(steps=at, places=np.arange(40), values={"loss": losses}) for at in (steps, early)
+    )
+    found = match(host, guest)
+    assert found is not None
+    assert (found.same, found.host.tolist()) == (40, found.guest.tolist())
