@@ -144,13 +144,14 @@ def _is_checkpoint(host: Pending, guest: Pending) -> bool:
 def match(host: Curve, guest: Curve) -> Match | None:
     """Which records of two curves are the same, by step or by order; None if they differ.
 
-    By order where that finds more: a progress bar that is not redrawn tells a step too early.
+    By order where that lays more of them together: a console counts some of its steps wrong.
     """
-    stepwise = _by_step(host, guest)
-    if stepwise is not None and stepwise.same == len(guest):
-        return stepwise
-    found = [one for one in (stepwise, _by_order(host, guest)) if one is not None]
-    return max(found, key=lambda one: one.same, default=None)
+    step = _by_step(host, guest)
+    if step is not None and len(step.guest) == len(guest):
+        return step
+    order = _by_order(host, guest)
+    both = [found for found in (step, order) if found is not None]
+    return max(both, key=lambda found: found.same, default=None)
 
 
 def _by_step(host: Curve, guest: Curve) -> Match | None:

@@ -39,6 +39,7 @@ BEND = 5.0  # Student's t falls as a power of sqrt(z**2 + freedom * scale**2), n
 POWERS = (3.5, 12.0)  # of a tail, from heavier than Student's t with 4 degrees to nearly normal
 NORMAL_MARGIN = 1.05  # four blocks of clipped heavy-tailed points are not quite normal
 ALONE = 0.2  # of the chance, for the deviation that does not look at neighbours
+PAIR_MOST = 4000  # points, beyond which pairs tell nothing new
 PAIR_MEMORY = 0.3  # correlation of neighbours from which on two high points are no two surprises
 MOST = 400  # candidates of one pass; more would be another kind of series, not events
 
@@ -203,9 +204,12 @@ def early_level(y: Floats, search: Search) -> Level:
 
 
 def pair_levels(y: Floats, fine: Level, search: Search) -> list[Level]:
-    """The scales of two points in a row: beside the long window, and early beside the short one."""
+    """The scales of two points in a row: beside the long window, and early beside the short one.
+
+    A long series tells well enough how far single points go.
+    """
     part = y[: EARLY[0]]
-    made = [_pairs(y, fine, search, WINDOW)]
+    made = [_pairs(y, fine, search, WINDOW)] if len(y) < PAIR_MOST else []
     if len(part) >= 2 * EARLY[1]:
         made.append(_pairs(part, fine_level(part, search, EARLY[1]), search, EARLY[1]))
     return [level for level in made if level is not None]

@@ -150,6 +150,8 @@ def factor_is_accumulation(context: CheckContext) -> CheckResult:
     by, factor = str(told.get("by") or ""), told.get("factor")
     if not by or not isinstance(factor, int | float):
         return missing("factor_is_accumulation", "reference_run")
+    if by == "validation loss":  # a whole number, of which nothing tells where it comes from
+        return missing("factor_is_accumulation", "setting_accumulation")
     answer = not by.startswith("ln(")
     return yes_or_no("factor_is_accumulation", answer, seen("setting", f"{by} = {factor:g}"))
 

@@ -11,6 +11,7 @@ from loganalyze.model import Finding, Severity, Threshold
 from loganalyze.series import Floats, past_median, stretches
 from loganalyze.series_events import Excursion, excursions
 from loganalyze.series_levels import WINDOW, Search
+from loganalyze.tracks import Track
 
 MOST = 30  # findings of one track; the strongest are kept
 _NEAR_ZERO = 1e-12
@@ -85,6 +86,8 @@ def _severity(context: Context, norm: Norms, event: Excursion) -> tuple[Severity
     )
     ratio_major = context.value("grad_explosion.ratio_major")
     sure = event.chance <= rare or high >= 4 * lasting or ratio > ratio_major
+    if event.recovered and _while_warming(context, norm, event):
+        return "info", "grad_explosion.ratio_info"
     joint = _loss_moves(context, norm, event.onset, event.end)
     if joint:
         return ("critical" if lasts and high else "warning"), "grad_explosion.joint_points"
@@ -95,6 +98,29 @@ def _severity(context: Context, norm: Norms, event: Excursion) -> tuple[Severity
         worse = lasts and (huge or ratio > ratio_major)
         return ("critical" if worse else "warning"), "grad_explosion.ratio_major"
     return "warning", "grad_explosion.ratio_warning"
+
+
+def _while_warming(context: Context, norm: Norms, event: Excursion) -> bool:
+    """Whether a burst lies in the warm-up or right behind it, and the loss is lower after it.
+
+    While the rate rises the norm bumps in healthy runs; what it costs, the loss tells by itself.
+    """
+    for lr, loss in zip(_same(context, "lr", norm), _same(context, "loss", norm), strict=False):
+        top = float(np.nanmax(lr.values[: max(len(lr) // 3, 1)]))
+        warm = int(lr.steps[int(np.argmax(lr.values >= 0.95 * top))])
+        first, last = int(norm.steps[event.onset]), int(norm.steps[event.end])
+        before = loss.values[loss.steps < first][-5:]
+        after = loss.values[loss.steps > last][:5]
+        early = int(lr.steps[0]) <= 2 * lr.interval and last <= 2 * warm
+        if early and len(before) and len(after) and np.median(after) < np.median(before):
+            return True
+    return False
+
+
+def _same(context: Context, metric: str, norm: Norms) -> list[Track]:
+    """The longest track of a metric in the norm's segment, if there is one."""
+    own = [t for t in context.tracks(metric) if t.segment == norm.track.segment and len(t)]
+    return [max(own, key=len)] if own else []
 
 
 def _loss_moves(context: Context, norm: Norms, first: int, last: int) -> bool:

@@ -196,7 +196,7 @@ def _beside_validation(context: Context, curve: Curve) -> list[Finding]:
     if len(ratios) < int(context.value("loss_misscaled.evaluations")):
         return []
     ratio = float(np.median(ratios))
-    for by, count in _counts(context):
+    for by, count in _counts(context) or _whole(context, ratios):
         if abs(ratio / count - 1.0) < context.value("loss_misscaled.tolerance_val"):
             usual = float(curve.values[-1]) / ratio
             made = _scaled(
@@ -205,6 +205,18 @@ def _beside_validation(context: Context, curve: Curve) -> list[Finding]:
             )  # fmt: skip
             return [made]
     return []
+
+
+def _whole(context: Context, ratios: list[float]) -> list[tuple[str, float]]:
+    """The whole number of which all evaluations give nearly the same multiple, if no count is told.
+
+    Both losses fall by a factor or more in between: nothing but a sum keeps them so far apart.
+    """
+    count = round(float(np.median(ratios)))
+    share = context.value("loss_misscaled.tolerance_whole")
+    even = all(abs(ratio / count - 1.0) < share for ratio in ratios) if count >= 2 else False
+    enough = len(ratios) >= int(context.value("loss_misscaled.evaluations")) + 1
+    return [("validation loss", float(count))] if even and enough else []
 
 
 def _over_validation(context: Context, curve: Curve) -> list[float]:
