@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from statistics import median
 
 from loganalyze.config import load_data
@@ -79,6 +80,7 @@ class Measured:
     embeddings: tuple[Embedding, ...] = ()
 
 
+@cache
 def group_of(name: str) -> str:
     """embedding, attention, ffn, norm, output or other, by a dotted name.
 
