@@ -117,12 +117,13 @@ def read_cells(path: Path, header: Header, *, numeric: bool = False) -> Iterator
         for block in read_blocks(stream):
             cells = _cells(block, header, plain)
             yield cells
-            plain -= _texts(cells.frame.select(sorted(plain))) if plain else plain
+            if plain:
+                plain -= _texts(cells.frame.select(pl.col(pl.String)))
 
 
 def _texts(frame: pl.DataFrame) -> frozenset[str]:
-    """Columns in which something is that is no number."""
-    texts = frame.select(pl.col(pl.String).filter(_odd(pl.col(pl.String))).len())
+    """Columns of text in which something is that is no number."""
+    texts = frame.select(pl.all().filter(_odd(pl.all())).len())
     return frozenset(name for name in texts.columns if texts[name][0])
 
 
