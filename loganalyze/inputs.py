@@ -60,10 +60,10 @@ def expand(
             found.update(dict.fromkeys(_expand_one(argument, told)))
         except UnreadableInput as error:
             empty[argument] = error
-    for argument, error in empty.items():
+    for argument, why in empty.items():
         if not (found or others):
-            raise error
-        told[Path(argument)] = Problem(rule="passed_by", message=f"{error.message}; passed by")
+            raise why
+        told[Path(argument)] = Problem(rule="passed_by", message=f"{why.message}; passed by")
     return tuple(found)
 
 

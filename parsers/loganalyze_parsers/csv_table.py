@@ -106,14 +106,32 @@ def _unique(names: list[str]) -> tuple[str, ...]:
     return tuple(made)
 
 
-def read_cells(path: Path, header: Header) -> Iterator[Cells]:
-    """All blocks of a table. Raises OSError, EOFError or ValueError where the input breaks."""
+def read_cells(path: Path, header: Header, *, numeric: bool = False) -> Iterator[Cells]:
+    """All blocks of a table. Raises OSError, EOFError or ValueError where the input breaks.
+
+    numeric: whether columns of nothing but numbers may come as Float64 at once; they have the
+    values that numbers() gives, blocks with anything else come as text.
+    """
+    plain = frozenset(header.names) if numeric else frozenset()
     with open_bytes(path) as stream:
         for block in read_blocks(stream):
-            yield _cells(block, header)
+            cells = _cells(block, header, plain)
+            yield cells
+            if plain:
+                plain -= _texts(cells.frame.select(pl.col(pl.String)))
 
 
-def _cells(block: Block, header: Header) -> Cells:
+def _texts(frame: pl.DataFrame) -> frozenset[str]:
+    """Columns of text in which something is that is no number."""
+    texts = frame.select(pl.all().filter(_odd(pl.all())).len())
+    return frozenset(name for name in texts.columns if texts[name][0])
+
+
+def _odd(cells: pl.Expr) -> pl.Expr:
+    return cells.str.strip_chars().ne("") & numbers(cells).is_null()
+
+
+def _cells(block: Block, header: Header, plain: frozenset[str]) -> Cells:
     starts, ends = line_bounds(block.data)
     if _breaks_inside_quotes(block.data, starts):
         return _slow(block, header)
@@ -126,7 +144,8 @@ def _cells(block: Block, header: Header) -> Cells:
     text = block.data
     if len(used) < len(starts):
         text = b"\n".join(block.data[starts[i] : starts[i] + size[i]] for i in used)
-    frame = _parsed(text, header, len(used))
+    frame = _parsed(text, header, len(used), plain) if plain else None
+    frame = _parsed(text, header, len(used)) if frame is None else frame
     if frame is None:
         return _slow(block, header)
     torn = False
@@ -170,8 +189,13 @@ def _breaks_inside_quotes(data: bytes, starts: IntArray) -> bool:
     return bool((np.add.reduceat(quotes, starts) % 2).any())
 
 
-def _parsed(text: bytes, header: Header, rows: int) -> pl.DataFrame | None:
-    """Cells as text, and those beyond the header; None where they are not one row a line."""
+def _parsed(
+    text: bytes, header: Header, rows: int, plain: frozenset[str] = frozenset()
+) -> pl.DataFrame | None:
+    """Cells as text, of plain columns as numbers, and those beyond the header.
+
+    None where they are not one row a line.
+    """
     names = [*header.names, _BEYOND]
     if not rows:
         return pl.DataFrame(schema=dict.fromkeys(names, pl.String()))
@@ -182,6 +206,9 @@ def _parsed(text: bytes, header: Header, rows: int) -> pl.DataFrame | None:
             io.BytesIO(head + text),
             separator=header.separator,
             infer_schema=False,
+            schema_overrides={
+                f"c{at}": pl.Float64() for at, name in enumerate(names) if name in plain
+            },
             truncate_ragged_lines=True,
             encoding="utf8-lossy",
         )

@@ -86,7 +86,7 @@ def read_table(path: Path) -> tuple[Header | None, Table]:
         with open_bytes(path) as stream:
             header = header_of(stream.read(_HEAD_BYTES))
         if header is not None:
-            blocks.extend(_slim(cells) for cells in read_cells(path, header))
+            blocks.extend(_slim(cells) for cells in read_cells(path, header, numeric=True))
     except (OSError, EOFError, ValueError) as error:
         problems.append(broken(path, error))
     if any(cells.torn for cells in blocks):
@@ -101,7 +101,7 @@ def read_table(path: Path) -> tuple[Header | None, Table]:
 
 def _slim(cells: Cells) -> Cells:
     """Cells as numbers; columns without any are dropped at the end."""
-    frame = cells.frame.select(numbers(pl.all()))
+    frame = cells.frame.with_columns(numbers(pl.col(pl.String)))
     return Cells(
         frame=frame, line=cells.line, offset=cells.offset, length=cells.length, lines=cells.lines,
         headers=cells.headers, unknown=cells.unknown, torn=cells.torn,

@@ -5,14 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import math
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loganalyze_parsers import head_of, parser_for
-from loganalyze_parsers.blocks import Block
+from loganalyze_parsers import csv_table, head_of, parser_for, tables
+from loganalyze_parsers.blocks import Block, read_blocks
 from loganalyze_parsers.csv_table import Header, _cells, header_of
 from trackers import assert_adds_up, parsed, rows, rules
 
@@ -119,7 +120,7 @@ def test_cells_equal_the_standard_reader(table: list[list[str]]) -> None:
     csv.writer(written, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(table)
     header = Header(("x", "y", "z"), ",", b"x,y,z")
     data = b"x,y,z\n" + written.getvalue().encode()
-    cells = _cells(Block(data, 0, 1), header)
+    cells = _cells(Block(data, 0, 1), header, frozenset())
     want = [row for row in table if any(row)]
     got = [["" if cell is None else cell for cell in row] for row in cells.frame.iter_rows()]
     assert [row for row in got if any(row)] == want
@@ -252,3 +253,29 @@ def test_a_row_of_too_many_cells_is_unknown(tmp_path: Path, name: str) -> None:
     assert frame["loss"].to_list() == [2.5, 2.25, 2.0]
     assert batches[0].account.unknown == 2
     assert_adds_up(batches[0].account)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_numbers_read_at_once_are_those_of_the_text(
+    seed: int, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Columns of numbers, of text, and of both, in many blocks: the same cells and account."""
+    made = random.Random(seed)
+    odd = ["", "nan", "-Infinity", " 2", "2 ", "true", "x", '"1.5"', '""', "5.", "1e400", "1_0"]
+    lines = ["step,loss,note,mixed"]
+    for step in range(400):
+        mixed = made.choice(odd) if step > 200 and made.random() < 0.1 else repr(made.random())
+        lines.append(f"{step},{made.uniform(0, 9)!r},n{step},{mixed}")
+        lines += ["", lines[0], "7,8"][: made.choice([0, 0, 0, 0, 3])]
+    path = tmp_path / "own.csv"
+    path.write_text("\n".join(lines) + end)
+    monkeypatch.setattr(csv_table, "read_blocks", lambda stream: read_blocks(stream, 900))
+    at_once = tables.read_table(path)
+    monkeypatch.setattr(
+        tables, "read_cells", lambda path, header, *, numeric: csv_table.read_cells(path, header)
+    )
+    as_text = tables.read_table(path)
+    assert repr(at_once) == repr(as_text)
+    for name, cells in at_once[1].columns.items():
+        assert repr(cells.to_list()) == repr(as_text[1].columns[name].to_list())
