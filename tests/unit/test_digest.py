@@ -15,7 +15,7 @@ from loganalyze.digest import Digest, digest_of
 def test_equals_the_hashes_of_the_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    """Up to one piece SHA-256 of the bytes, beyond that of the pieces' digests; carried on alike."""
+    """Up to one piece SHA-256 of the bytes, beyond that of the digests of the pieces."""
     monkeypatch.setattr(digest, "PIECE", 10)
     data = bytes(range(size))
     pieces = [hashlib.sha256(data[at : at + 10]).digest() for at in range(0, size, 10)]
