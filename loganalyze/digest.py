@@ -2,7 +2,7 @@
 
 SHA-256 of the bytes; of an input beyond PIECE bytes, SHA-256 of the digests of its pieces:
 
-    split -b 64M LOG --filter='sha256sum | cut -c1-64 | xxd -r -p' | sha256sum
+    split -b 16M LOG --filter='sha256sum | cut -c1-64 | xxd -r -p' | sha256sum
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-PIECE = 64 << 20
+PIECE = 16 << 20
 _CHUNK = 1 << 20
 
 

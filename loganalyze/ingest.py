@@ -53,12 +53,12 @@ def ingest(
     """
     todo = plan(arguments, named)
     told = progress or _silent
-    read = _read_groups(
-        [one for one in todo.groups if not is_wide(one)], told, mapped or {}, workers, begun or {}
-    )
+    wide = [one for one in todo.groups if is_wide(one) and not mapped]
+    groups = [one for one in todo.groups if one not in wide]
+    read = _read_groups(groups, told, mapped or {}, workers, begun or {})
     opened = open_run if len(todo.stored) > 1 else read_run
     runs = [opened(path) for path in todo.stored]
-    runs.extend(wide_run(one, workers or here(), told) for one in todo.groups if is_wide(one))
+    runs.extend(wide_run(one, workers or here(), told) for one in wide)
     for pending in attached(chained(joined(read))):
         runs.extend(_assembled(pending))
     unread = [source for pending in read for source in pending.missed]

@@ -176,10 +176,18 @@ def _together(group: Group, read: Sequence[RanksRead], workers: Workers, place: 
         meta=_meta(group, read),
         readings=rows_of(parts, leads) if parts else empty_readings(),
         events=events,
-        problems=problems,
+        problems=(*problems, _told(_counted(read), leads)),
         sources=sources,
         ranks=Ranks(states=states, leads=leads, parts=parts, keep=place),
     )
+
+
+def _told(rows: Mapping[int, int], leads: Sequence[int]) -> Problem:
+    message = (
+        f"{len(rows)} ranks, {sum(rows.values())} rows: every rank is reduced to a state, "
+        f"the rows of {len(leads)} ranks are looked at one by one"
+    )
+    return Problem(rule="ranks_reduced", message=message)
 
 
 def _counted(read: Sequence[RanksRead]) -> dict[int, int]:
