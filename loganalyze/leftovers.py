@@ -23,6 +23,7 @@ _WORKSHOP = re.compile(r"\..+\.[a-z0-9_]{8}")
 #: Where there are no locks, what is so many seconds old is held for left behind.
 _OLD_S = 3600.0
 _TRIES = 20
+_CANNOT_FLUSH = (errno.EINVAL, errno.EBADF, errno.ENOTSUP)
 
 
 @contextmanager
@@ -85,10 +86,32 @@ def _written(temporary: Path, path: Path, data: bytes) -> None:
         _hold(file)
         file.write(data)
         file.flush()
+        os.fsync(file.fileno())
         if fcntl is not None:  # still locked, so that nobody clears it away before
             os.replace(temporary, path)
     if fcntl is None:
         os.replace(temporary, path)
+    flush(path.parent)
+
+
+def flush(*paths: Path) -> None:
+    """Have files and folders on the disk: a power cut after this leaves them. Raises OSError.
+
+    A rename may reach the disk before the bytes of what it names: flush those first, then rename,
+    then flush the folder, whose entries they are. Where a system flushes no folders, nothing.
+    """
+    for path in paths:
+        try:
+            opened = os.open(path, os.O_RDONLY)
+        except PermissionError:  # Windows opens no folder
+            continue
+        try:
+            os.fsync(opened)
+        except OSError as error:
+            if error.errno not in _CANNOT_FLUSH:
+                raise
+        finally:
+            os.close(opened)
 
 
 def glob_literal(name: str) -> str:

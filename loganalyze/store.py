@@ -23,7 +23,7 @@ from typing import Any
 import polars as pl
 
 from loganalyze.errors import OutputError, StoreError
-from loganalyze.leftovers import abandoned, workshop
+from loganalyze.leftovers import abandoned, flush, workshop
 from loganalyze.model import (
     Account,
     LineRef,
@@ -70,7 +70,9 @@ def put(store: Path, name: str, fill: Callable[[Path], None]) -> Path:
             fresh = made / "run"
             fresh.mkdir()
             fill(fresh)
+            flush(*sorted(fresh.rglob("*")), fresh)
             _swap(fresh, place)
+            flush(store)
         _rows_below.cache_clear()
     except OSError as error:
         raise OutputError(

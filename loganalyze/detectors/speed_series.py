@@ -29,6 +29,10 @@ _POSSIBLE = (1e-9, 1e15)
 WORK_METRICS = ("global_batch_size", "seq_len")
 
 
+#: Key of the paces in a context: each restart asks for them, and a log can have thousands.
+_MEMO = "paces"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
     """Time per step (or per constant amount of work) of one chain of segments, as logged.
@@ -72,7 +76,14 @@ class Pace:
 
 
 def paces(context: Context) -> tuple[Pace, ...]:
-    """One pace for each chain: a start or fresh segment and the resumes after it."""
+    """One pace for each chain: a start or fresh segment and the resumes after it. Made once."""
+    if _MEMO not in context.memo:
+        context.memo[_MEMO] = _paces(context)
+    found: tuple[Pace, ...] = context.memo[_MEMO]
+    return found
+
+
+def _paces(context: Context) -> tuple[Pace, ...]:
     metric = speed_metric(context)
     tracks = _joined(context.tracks(metric)) if metric else _wall_tracks(context)
     relation = {segment.index: segment.relation for segment in context.run.meta.segments}

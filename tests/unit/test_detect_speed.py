@@ -228,3 +228,9 @@ def test_the_detector_names_what_it_needs() -> None:
     """Without any number that tells time the detector is skipped, not silent."""
     run = make_run({"lr": np.ones(10)})
     assert SPEED_OVER_TIME.missing(context(run))
+
+
+def test_paces_are_made_once() -> None:
+    """Every restart asks for them: a log of thousands of restarts must not take thousandfold."""
+    given = context(make_run({"step_time_s": step_time(40, 1)}))
+    assert paces(given) is paces(given)

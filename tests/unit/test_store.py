@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -137,3 +138,27 @@ def test_of_many_runs_one_is_held(
     assert len(most) >= 5
     assert max(most) <= 2
     assert report.diagnoses[3].run.readings.equals(run.readings)
+
+
+def test_a_run_is_on_the_disk_before_it_takes_its_place(
+    run: RunLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against a power cut: every file is flushed before the rename, and the store after it."""
+    told: list[str] = []
+    fsync, swap = os.fsync, store._swap
+
+    def noted(opened: int) -> None:
+        told.append(Path(os.readlink(f"/proc/self/fd/{opened}")).name)
+        fsync(opened)
+
+    def swapped(fresh: Path, place: Path) -> None:
+        told.append("swap")
+        swap(fresh, place)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(store, "_swap", swapped)
+    place = store.write_run(run, tmp_path / "runs")
+    written = {path.name for path in place.rglob("*")}
+    at = told.index("swap")
+    assert written <= set(told[:at])
+    assert told[at + 1 :] == ["runs"]
