@@ -117,7 +117,7 @@ def tail_limit(
     gaps = (rank * np.log(bent[1:] / bent[:-1]))[rank > TRIMMED * count]
     prior = PRIOR_POINTS / (PRIOR_POWER * steeper)
     power = (len(gaps) + PRIOR_POINTS) / (float(np.sum(gaps)) + prior)
-    power = float(np.clip(power, *(steeper * bound for bound in POWERS)))
+    power = float(np.clip(power, POWERS[0] * steeper, POWERS[1] * steeper))
     limit = bent[0] * (count / len(low) / chance) ** (1.0 / power)
     return max(least, float(np.sqrt(max(limit**2 - BEND, 0.0)))), power
 
