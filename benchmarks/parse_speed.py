@@ -15,6 +15,7 @@ row whose package is missing is skipped:
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import statistics
 import subprocess
@@ -139,8 +140,10 @@ def compare(case: Case, quick: bool, rounds: int, peer_python: str, folder: Path
         except RuntimeError as error:
             print(f"{case.name}: skipped ({str(error).strip().splitlines()[-1]})")
             return
-    else:
-        case.make(path, size)
+    else:  # in a process of its own: a child's peak counts the memory of the one that forks it
+        maker = multiprocessing.get_context("spawn").Process(target=case.make, args=(path, size))
+        maker.start()
+        maker.join()
     peers = dict(case.peers)
     mine: list[Run] = []
     theirs: dict[str, list[Run]] = {name: [] for name in peers}

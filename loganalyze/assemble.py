@@ -21,7 +21,7 @@ from loganalyze.model import (
     Segment,
     Source,
 )
-from loganalyze.segments import cut_segments, narrow
+from loganalyze.segments import IntArray, cut_segments, integers
 from loganalyze.spill import release, slices
 
 _KEYS: Mapping[str, pl.DataType] = {
@@ -69,7 +69,7 @@ def assemble(
     training = _is_training(readings)
     release()
     cut = cut_segments(readings, loads, training)
-    readings = _labelled(readings, np.maximum(cut.labels, 0))
+    readings = _labelled(readings, cut.labels)
     metrics = sorted(set(readings.columns) - set(READING_COLUMNS))
     readings = readings.select(*READING_COLUMNS, *metrics)
     release()
@@ -101,12 +101,15 @@ def _masked_names(readings: pl.DataFrame) -> pl.DataFrame:
     return readings.rename(fresh) if fresh else readings
 
 
-def _labelled(readings: pl.DataFrame, labels: npt.NDArray[np.int64]) -> pl.DataFrame:
-    """With the column `segment`, chunk by chunk: a whole column would copy all others."""
+def _labelled(readings: pl.DataFrame, labels: IntArray) -> pl.DataFrame:
+    """With the column `segment`, chunk by chunk: a whole column would copy all others.
+
+    labels: -1 where a row has none; it is then of the first.
+    """
     parts: list[pl.DataFrame] = []
     first = 0
     for size in readings["line"].chunk_lengths():
-        segment = pl.Series(labels[first : first + size], dtype=pl.Int32)
+        segment = pl.Series(np.maximum(labels[first : first + size], 0), dtype=pl.Int32)
         parts.append(readings.slice(first, size).with_columns(segment=segment))
         first += size
     return pl.concat(parts)
@@ -217,9 +220,8 @@ def config_of(events: Sequence[Event]) -> dict[str, str]:
 
 def _interval(readings: pl.DataFrame, training: npt.NDArray[np.bool_]) -> int:
     """Steps between two readings of the loss (median over all segments), at least 1."""
-    steps = narrow(readings["step"].fill_null(-1).to_numpy())
-    release()
-    gaps = np.diff(steps[training])
+    steps = integers(readings["step"])
+    gaps = np.diff(steps if training.all() else steps[training])
     del steps
     gaps = gaps[gaps > 0]
     return max(int(np.median(gaps)), 1) if len(gaps) else 1

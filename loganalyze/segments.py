@@ -45,12 +45,12 @@ def cut_segments(readings: pl.DataFrame, loads: pl.DataFrame, main: BoolArray) -
     loads: source, offset, step of every checkpoint load and fresh start, in order. Ranks are cut
     apart and numbered alike.
     """
-    labels = np.full(len(readings), -1, dtype=np.int32)
+    labels: IntArray = np.full(len(readings), -1, dtype=np.int32)
     if not main.any():
         return Cut(labels, ())
     parallel = False
-    ranks = readings["rank"].fill_null(-1).to_numpy()
-    steps = narrow(readings["step"].fill_null(-1).to_numpy())
+    ranks = integers(readings["rank"])
+    steps = integers(readings["step"])
     borders = _borders(readings, loads)
     release()
     for rank in distinct(ranks[main]):
@@ -62,14 +62,26 @@ def cut_segments(readings: pl.DataFrame, loads: pl.DataFrame, main: BoolArray) -
     segments = _describe(
         steps[leader], labels[leader], parallel, _load_labels(readings, loads, labels)
     )
-    labels = np.minimum(_followed(labels, readings["source"].to_numpy()), len(segments) - 1)
-    return Cut(labels, segments)
+    if not bool((labels >= 0).all()):
+        labels = _followed(labels, readings["source"].to_numpy())
+    return Cut(np.minimum(labels, len(segments) - 1, out=labels), segments)
 
 
-def narrow(values: IntArray) -> IntArray:
-    """The same integers in 32 bits, if their differences fit in there too."""
-    fits = not len(values) or (int(values.min()) >= -(2**30) and int(values.max()) < 2**30)
-    return values.astype(np.int32) if fits else values
+def integers(column: pl.Series) -> IntArray:
+    """A column of integers, -1 where it is null, in as few bits as hold their differences.
+
+    Chunk by chunk, as a run has millions of rows and its columns may be mapped files.
+    """
+    low, high = (-1 if end is None else int(end) for end in (column.min(), column.max()))  # type: ignore[arg-type]
+    sizes = ("i2", 2**14), ("i4", 2**30), ("i8", 2**63)
+    kind = next(kind for kind, most in sizes if -most <= min(low, -1) and high < most)
+    made: IntArray = np.empty(len(column), dtype=kind)
+    first = 0
+    for chunk in column.get_chunks():
+        made[first : first + len(chunk)] = chunk.fill_null(-1).to_numpy()
+        first += len(chunk)
+        release()
+    return made
 
 
 def _where(mask: BoolArray) -> IntArray | slice:
@@ -91,14 +103,15 @@ def distinct(values: IntArray) -> IntArray:
 
 def _leader(ranks: IntArray, main: BoolArray) -> IntArray | slice:
     """Rows of the rank with the most records (the lowest of equals)."""
+    names = distinct(ranks[main])
+    if len(names) == 1:
+        return _where(main)
     names, counts = np.unique(ranks[main], return_counts=True)
     return _where((ranks == names[int(counts.argmax())]) & main)
 
 
 def _followed(labels: IntArray, sources: IntArray) -> IntArray:
     """Rows without a label get the one before them in the same input, else the one after."""
-    if bool((labels >= 0).all()):
-        return labels
     filled = labels.copy()
     for source in distinct(sources):
         rows = _where(sources == source)

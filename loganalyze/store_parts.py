@@ -20,6 +20,8 @@ from loganalyze.spill import release
 
 #: Rows of a part: enough for Parquet to pack them well, few enough to hold in memory.
 PART_ROWS = 1 << 18
+#: Rows that are encoded at once: a copy of them and the writer's buffers are in memory.
+_GROUP_ROWS = 1 << 16
 _THREADS = min(2, os.cpu_count() or 1)
 
 
@@ -55,10 +57,8 @@ def _write(readings: pl.DataFrame, first: int, folder: Path) -> str:
 
 def write_part(rows: pl.DataFrame, number: int, folder: Path) -> str:
     """One part, under a name of its own until it is whole; returns its name. Raises OSError."""
-    table = rows.rechunk().to_arrow()  # chunks would show in the pages of the file
     fresh = folder / f".{number}-{os.urandom(4).hex()}"
-    _write_table(table, fresh)
-    release()
+    _write_rows(rows, fresh)
     with fresh.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     name = f"{number:05}-{digest[:16]}.parquet"
@@ -66,15 +66,22 @@ def write_part(rows: pl.DataFrame, number: int, folder: Path) -> str:
     return name
 
 
-def _write_table(table: pa.Table, path: Path) -> None:
-    """Integers as differences, which are small where lines follow each other."""
-    integers = [field.name for field in table.schema if pa.types.is_integer(field.type)]
-    pq.write_table(
-        table,
+def _write_rows(rows: pl.DataFrame, path: Path) -> None:
+    """Group by group, so that little is copied at once and mapped pages go back in between.
+
+    Integers as differences, which are small where lines follow each other.
+    """
+    schema = rows.head(0).to_arrow().schema
+    integers = [field.name for field in schema if pa.types.is_integer(field.type)]
+    with pq.ParquetWriter(
         path,
+        schema,
         compression="zstd",
         compression_level=1,
         use_dictionary=False,
         column_encoding=dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
-        row_group_size=PART_ROWS,
-    )
+    ) as writer:
+        for first in range(0, len(rows), _GROUP_ROWS):
+            group = rows.slice(first, _GROUP_ROWS)
+            writer.write_table(group.rechunk().to_arrow())  # chunks would show in the file's pages
+            release()
