@@ -96,12 +96,18 @@ def read_ranks(shard: Shard) -> str:
         problems=_first_of_each([problem for run in runs for problem in run.problems]),
         rows=dict(rows["rank"].drop_nulls().value_counts().sort("rank").iter_rows()),
         records=sum(one.count for one in best.meta.segments),
-        leader=int(best.readings["rank"].drop_nulls().min() or 0) if len(best.readings) else 0,
+        leader=_lowest(best.readings),
         meta=best.meta,
         config=next((run.meta.config for run in runs if run.meta.config), {}),
         frameworks=frameworks,
     )
     return written(told(made), shard.folder, ".read")
+
+
+def _lowest(rows: pl.DataFrame) -> int:
+    """The lowest rank of the rows, 0 without any."""
+    lowest = rows["rank"].min() if len(rows) else None
+    return lowest if isinstance(lowest, int) else 0
 
 
 def _read_rank(chain: Sequence[Path], index: int, frameworks: Counter[str]) -> RunLog:
