@@ -5,7 +5,8 @@ the files into a store of its own and diagnoses it; printed are seconds, the dri
 and one hash over all files of the store and the findings, which must be the same for every way.
 
     random   shards finish in random order
-    killed   20 workers are killed at random moments (SIGKILL) while two processes read
+    killed   20 workers are killed at random moments (SIGKILL) while two processes read,
+             at most one for each shard that was finished
     ray      a cluster of two nodes of one core, started by Ray's own test cluster
     dask     two worker processes of dask.distributed, through its concurrent.futures executor
 """
@@ -33,7 +34,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "parsers")])
 import numpy as np  # noqa: E402
 
 WHERE = Path("/var/tmp/loganalyze-scale")
-SLOW, SILENT = 471, 23
+SLOW, SILENT = 171, 23
 
 
 def make(ranks: int, steps: int) -> None:
@@ -85,11 +86,16 @@ def engine_of(way: str) -> Iterator[Any]:
         yield {"serial": serial, "random": shuffled}.get(way) or processes(2)
 
 
-def kill_workers(count: int, stop: threading.Event, killed: list[int]) -> None:
-    """End one of this process's workers at a time, at random moments."""
+def kill_workers(count: int, store: Path, stop: threading.Event, killed: list[int]) -> None:
+    """End one of this process's workers at random moments, at most one for each finished shard."""
     rng = random.Random(7)
     own = f"/proc/{os.getpid()}/task/{os.getpid()}/children"
-    while len(killed) < count and not stop.wait(rng.uniform(1.0, 5.0)):
+    done = 0
+    while len(killed) < count and not stop.wait(rng.uniform(0.2, 2.0)):
+        finished = sum(1 for _ in store.glob(".loganalyze-*/*.read"))
+        if finished <= done:
+            continue
+        done = finished
         for child in Path(own).read_text().split():
             line = Path(f"/proc/{child}/cmdline")
             if line.exists() and b"spawn_main" in line.read_bytes():
@@ -125,13 +131,17 @@ def main() -> None:
     if way == "make":
         make(ranks, steps)
         return
+    from loganalyze import shards
+
+    shards.SHARD_FILES = 16  # small ones: a shard that is killed three times is given up
     store = WHERE / f"store-{way}"
     shutil.rmtree(store, ignore_errors=True)
     store.mkdir(parents=True)
     stop, killed = threading.Event(), list[int]()
     with engine_of(way) as engine:
         if way == "killed":
-            threading.Thread(target=kill_workers, args=(20, stop, killed), daemon=True).start()
+            work = (20, store, stop, killed)
+            threading.Thread(target=kill_workers, args=work, daemon=True).start()
         begin = time.perf_counter()
         told = ingest_all(engine, WHERE / f"logs-{ranks}-{steps}", store)
         seconds = time.perf_counter() - begin

@@ -105,11 +105,11 @@ def one_way(what: str, folder: Path) -> None:
 
     import loganalyze.wide  # noqa: F401
 
-    begin = time.perf_counter()
+    begin, used = time.perf_counter(), time.process_time()
     found = ways[what](folder)
-    seconds = time.perf_counter() - begin
+    seconds, used = time.perf_counter() - begin, time.process_time() - used
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    print(f"{what:7} {seconds:6.2f} s  {peak:5} MB  {[(r, round(x, 4)) for r, x in found[:5]]}")
+    print(f"{what:7} {seconds:6.2f} s ({used:5.2f} s of processor)  {peak:5} MB  {[(r, round(x, 4)) for r, x in found[:5]]}")
 
 
 def many(first: int, end: int, slow: float) -> None:

@@ -82,7 +82,7 @@ class Memory:
             return
         (source,) = run.sources
         events = run.events["offset"]
-        if source.parser != TEXT.name or (len(events) and int(events.max() or 0) >= self.offset):  # type: ignore[call-overload]
+        if source.parser != TEXT.name or bool((events >= self.offset).any()):
             return
         pieces = [bytes.fromhex(piece) for piece in source.pieces[: self.offset // PIECE]]
         with suppress(OSError):

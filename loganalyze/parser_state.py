@@ -8,15 +8,11 @@ parsers' own data types are made: a stored state cannot run anything.
 from __future__ import annotations
 
 import hashlib
-import io
-import pickle
 import re
-from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import BuiltinFunctionType, BuiltinMethodType, FunctionType, MethodType
-from typing import Any
 
 import loganalyze_parsers
 from loganalyze_parsers import text_log
@@ -26,15 +22,12 @@ from loganalyze_parsers.lazy import _Lazy
 from loganalyze_parsers.template_reader import TemplateReader
 from loganalyze_parsers.textlog import TextLog
 
+from loganalyze.plain_data import DAMAGE, PicklingError, read, told
+
 _PROGRAM = (
     FunctionType, MethodType, BuiltinFunctionType, BuiltinMethodType, re.Pattern, type, _Lazy,
     Dialect, TemplateReader, Text,
 )  # fmt: skip
-_PLAIN = {
-    (kind.__module__, kind.__name__): kind
-    for kind in (Counter, OrderedDict, defaultdict, deque, set, frozenset)
-}
-_OWN = ("loganalyze_parsers.", "loganalyze.model")
 _NO_MATTER = frozenset({"whole", "names", "_made", "_seen_noise"})
 #: A state beyond this is not worth keeping: the log is full of lines that never repeat.
 MAX_BYTES = 32 << 20
@@ -65,56 +58,25 @@ def compared(log: TextLog) -> bytes | None:
 
 
 def _told(log: TextLog, state: dict[str, object], *, plainly: bool = False) -> bytes | None:
-    """plainly: every value written out, so that equal states need not share equal objects."""
     places = {id(one): place for place, one in _program(log)}
-    data = io.BytesIO()
 
-    class Plain(pickle.Pickler):
-        def persistent_id(self, value: object) -> str | None:
-            if not isinstance(value, _PROGRAM) or value in _PLAIN.values():
-                return None
-            return places.get(id(value)) or _refuse(value)
+    def place_of(value: object) -> str | None:
+        return places.get(id(value)) if isinstance(value, _PROGRAM) else ""
 
-    pickler = Plain(data, protocol=5)
-    pickler.fast = plainly
     try:
-        pickler.dump(state)
-    except (pickle.PicklingError, TypeError, AttributeError, RecursionError):
+        data = told(state, place_of, plainly=plainly)
+    except (PicklingError, TypeError, AttributeError, RecursionError):
         return None
-    return data.getvalue() if data.tell() <= MAX_BYTES else None
-
-
-def _refuse(value: object) -> str | None:
-    """A data type of the parsers is named as such; nothing else of the program is."""
-    if isinstance(value, type) and value.__module__.startswith(_OWN):
-        return None
-    raise pickle.PicklingError(f"{value!r} is no data")
+    return data if len(data) <= MAX_BYTES else None
 
 
 def restored(state: bytes, source: int = 0) -> TextLog | None:
     """A reader that goes on where the saved one stood; None where the bytes are not a state."""
     log = text_log(source)
-    known = dict(_program(log))
-
-    class Plain(pickle.Unpickler):
-        def persistent_load(self, place: Any) -> object:
-            if place not in known:
-                raise pickle.UnpicklingError(f"{place}: no such place")
-            return known[place]
-
-        def find_class(self, module: str, name: str) -> Any:
-            if (module, name) in _PLAIN:
-                return _PLAIN[module, name]
-            found = super().find_class(module, name) if module.startswith(_OWN) else None
-            if not isinstance(found, type) or not found.__module__.startswith(_OWN):
-                raise pickle.UnpicklingError(f"{module}.{name}: not a data type of the parsers")
-            return found
-
     try:
-        values = Plain(io.BytesIO(state)).load()
-        for name, value in values.items():
+        for name, value in read(state, dict(_program(log))).items():
             setattr(log, name, value)
-    except (pickle.UnpicklingError, AttributeError, ValueError, TypeError, EOFError, KeyError):
+    except DAMAGE:
         return None
     return log
 

@@ -9,7 +9,6 @@ the range is read again from the true state. What cannot be put together exactly
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from loganalyze.inputs import rank_of
 from loganalyze.model import Account, Event, Problem
 from loganalyze.parser_state import compared, restored, saved
 from loganalyze.parts import Parts
+from loganalyze.plain_data import read, told
 from loganalyze.reading import total_of
 from loganalyze.scratch import rows_written, written
 from loganalyze.spill import mapped_file
@@ -97,35 +97,35 @@ def read_in_ranges(
     ranges = _ranges(path, engine, folder)
     if len(ranges) < 2 or any(one.state is None for one in ranges[1:]):
         return None
-    read: list[RangeRead] = []
+    kept: list[RangeRead] = []
     found = {index: _load(folder, str(name)) for index, name in engine(read_range, ranges)}
     for index, one in enumerate(ranges):
         mine = found[index]
-        if index and (mine.before is None or mine.before != read[-1].after):
-            if read[-1].state is None:
+        if index and (mine.before is None or mine.before != kept[-1].after):
+            if kept[-1].state is None:
                 return None
-            true = replace(one, begin=one.start, begin_line=one.line, state=read[-1].state)
+            true = replace(one, begin=one.start, begin_line=one.line, state=kept[-1].state)
             ((_, name),) = engine(read_range, [true])
             mine = _load(folder, str(name))
-        read.append(mine)
-    return _together(read, folder)
+        kept.append(mine)
+    return _together(kept, folder)
 
 
 def _load(folder: Path, name: str) -> RangeRead:
-    made = pickle.loads((folder / name).read_bytes())
+    made = read((folder / name).read_bytes())
     assert isinstance(made, RangeRead)
     return made
 
 
-def _together(read: Sequence[RangeRead], folder: Path) -> tuple[Parts, Account] | None:
+def _together(every: Sequence[RangeRead], folder: Path) -> tuple[Parts, Account] | None:
     """None where a single reader would have left out other names or shown other unknown lines."""
-    shown = len(read[0].account.unknown_samples)
-    late = any(one.account.unknown_samples for one in read[1:])
-    names = frozenset().union(*(one.names for one in read))
-    if any(one.odd for one in read) or len(names) > _MOST_NAMES or (late and shown < _SAMPLES):
+    shown = len(every[0].account.unknown_samples)
+    late = any(one.account.unknown_samples for one in every[1:])
+    names = frozenset().union(*(one.names for one in every))
+    if any(one.odd for one in every) or len(names) > _MOST_NAMES or (late and shown < _SAMPLES):
         return None
     parts, total = Parts(), Counter[str]()
-    for one in read:
+    for one in every:
         parts.extend(
             Parts(
                 frames=[mapped_file(folder / one.rows)] if one.rows else [],
@@ -137,7 +137,7 @@ def _together(read: Sequence[RangeRead], folder: Path) -> tuple[Parts, Account] 
             total.update(made)
             if rows:
                 parts.frameworks[total.most_common(1)[0][0] if total else ""] += rows
-    return parts, total_of([one.account for one in read])
+    return parts, total_of([one.account for one in every])
 
 
 # -- where the ranges lie --------------------------------------------------------------------
@@ -220,16 +220,16 @@ def read_range(one: Range) -> str:
     before = compared(log)
     parts, accounts, made = Parts(), list[Account](), list[tuple[int, dict[str, int]]]()
     rank = rank_of(one.path)
-    for batch, told in _batches(log, one, cut):
+    for batch, counts in _batches(log, one, cut):
         parts.add(batch, rank)
         accounts.append(batch.account)
-        made.append((0 if batch.readings is None else len(batch.readings), told))
+        made.append((0 if batch.readings is None else len(batch.readings), counts))
     name = rows_written(pl.concat(parts.frames, how="diagonal"), one.folder) if parts.frames else ""
-    return written(pickle.dumps(RangeRead(
+    return written(told(RangeRead(
         rows=name, events=tuple(parts.events), problems=tuple(parts.problems),
         account=total_of(accounts), made=tuple(made), names=frozenset(log.names._taken),
         odd=bool(cut or log.names.left_out), before=before, after=compared(log), state=saved(log),
-    )), one.folder, ".pickle")  # fmt: skip
+    )), one.folder, ".read")  # fmt: skip
 
 
 def _batches(log: TextLog, one: Range, cut: list[int]) -> Iterator[tuple[Any, dict[str, int]]]:

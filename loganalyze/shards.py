@@ -7,13 +7,12 @@ the order in which they finish.
 
 from __future__ import annotations
 
-import pickle
 import shutil
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from loganalyze.inputs import log_of
 from loganalyze.masking import is_on, unmasked
 from loganalyze.model import Account, Source
 from loganalyze.parts import Parts
+from loganalyze.plain_data import read, told
 from loganalyze.ranges import read_in_ranges, worth_ranges
 from loganalyze.reading import Parse, Progress, read_file, source_of
 from loganalyze.same_run import moved_parts
@@ -187,15 +187,15 @@ def read_shard(shard: Shard) -> str:
 
     The work of an engine: only the name goes through it.
     """
-    made: dict[Path, FileRead] = {}
+    made: dict[str, FileRead] = {}
     with masking_of(shard):
         for chain in shard.chains:
             onward: dict[str, Parse] = {}
             for path in chain:
                 parts: dict[str, Parts] = {}
                 source = read_file(path, 0, parts, lambda done, name: None, onward)
-                made[path] = _set_down(source, parts, shard.folder)
-    return written(pickle.dumps(made), shard.folder, ".pickle")
+                made[str(path)] = _set_down(source, parts, shard.folder)
+    return written(told(made), shard.folder, ".read")
 
 
 def _set_down(source: Source, parts: dict[str, Parts], folder: Path) -> FileRead:
@@ -211,9 +211,9 @@ class ReadAhead:
     """Stands for reading.read_file where an engine has read the files already."""
 
     def __init__(
-        self, chains: Sequence[tuple[Path, ...]], workers: Workers, folder: Path, told: Progress
+        self, chains: Sequence[tuple[Path, ...]], workers: Workers, folder: Path, progress: Progress
     ) -> None:
-        """Read all files. told: hears of the bytes read. Raises ShardFailed."""
+        """Read all files. progress: hears of the bytes read. Raises ShardFailed."""
         engine = workers.engine
         large = workers.large(chains)
         chains = [chain for chain in chains if chain[0] not in large]
@@ -221,14 +221,15 @@ class ReadAhead:
         self._parts: dict[Path, tuple[Parts, Source]] = {}
         self._folder = folder
         for path in large:
-            if (found := read_in_ranges(path, engine, folder)) is not None:
-                self._parts[path] = (found[0], _source_of(path, found[1]))
-                told(size_of(path), path.name)
+            if (whole := read_in_ranges(path, engine, folder)) is not None:
+                self._parts[path] = (whole[0], _source_of(path, whole[1]))
+                progress(size_of(path), path.name)
         shards = cut(chains, folder)
         for index, name in engine(read_shard, shards):
-            self._made.update(pickle.loads((self._folder / str(name)).read_bytes()))
+            found = read((self._folder / str(name)).read_bytes())
+            self._made.update({Path(path): one for path, one in found.items()})
             for path in _paths(shards[index]):
-                told(size_of(path), path.name)
+                progress(size_of(path), path.name)
 
     def __call__(
         self, path: Path, index: int, by_run: dict[str, Parts], progress: Progress,
@@ -239,14 +240,14 @@ class ReadAhead:
             part, source = whole
             by_run.setdefault("", Parts()).extend(moved_parts(part, index) if index else part)
             return source
-        read = self._made.pop(path, None)
-        if read is None:  # named twice, or to be read whole
+        made = self._made.pop(path, None)
+        if made is None:  # named twice, or to be read whole
             return read_file(path, index, by_run, progress, onward)
-        for label, part in read.parts.items():
-            if name := read.rows.get(label):
+        for label, part in made.parts.items():
+            if name := made.rows.get(label):
                 part.frames = [mapped_file(self._folder / name)]
             by_run.setdefault(label, Parts()).extend(moved_parts(part, index) if index else part)
-        return replace(read.source)
+        return made.source
 
 
 def _source_of(path: Path, account: Account) -> Source:

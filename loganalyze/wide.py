@@ -8,7 +8,6 @@ whose states are suspicious.
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from loganalyze.leads import choose_leads
 from loganalyze.masking import mask
 from loganalyze.model import Problem, Ranks, RunLog, RunMeta, Source
 from loganalyze.parts import Parts, safe_name
+from loganalyze.plain_data import read, told
 from loganalyze.rank_states import SHARED, TIMES, merged, middles, sample, sample_size, states_of
 from loganalyze.reading import Parse, Progress, read_file
 from loganalyze.scratch import rows_written, written
@@ -96,12 +96,18 @@ def read_ranks(shard: Shard) -> str:
         problems=_first_of_each([problem for run in runs for problem in run.problems]),
         rows=dict(rows["rank"].drop_nulls().value_counts().sort("rank").iter_rows()),
         records=sum(one.count for one in best.meta.segments),
-        leader=int(best.readings["rank"].drop_nulls().min() or 0) if len(best.readings) else 0,
+        leader=_lowest(best.readings),
         meta=best.meta,
         config=next((run.meta.config for run in runs if run.meta.config), {}),
         frameworks=frameworks,
     )
-    return written(pickle.dumps(made), shard.folder, ".pickle")
+    return written(told(made), shard.folder, ".read")
+
+
+def _lowest(rows: pl.DataFrame) -> int:
+    """The lowest rank of the rows, 0 without any."""
+    lowest = rows["rank"].min() if len(rows) else None
+    return lowest if isinstance(lowest, int) else 0
 
 
 def _read_rank(chain: Sequence[Path], index: int, frameworks: Counter[str]) -> RunLog:
@@ -157,26 +163,27 @@ def wide_run(group: Group, workers: Workers, progress: Progress) -> RunLog:
     """The run of a wide group. Raises ShardFailed."""
     place = workers.place()
     shards = cut(chains_of(group), place.path)
-    read: dict[int, RanksRead] = {}
+    found: dict[int, RanksRead] = {}
     for index, name in workers.engine(read_ranks, shards):
-        read[index] = pickle.loads((place.path / str(name)).read_bytes())
+        found[index] = read((place.path / str(name)).read_bytes())
         for chain in shards[index].chains:
             progress(sum(map(size_of, chain)), chain[0].name)
-    return _together(group, [read[index] for index in sorted(read)], workers, place)
+    return _together(group, [found[index] for index in sorted(found)], workers, place)
 
 
-def _together(group: Group, read: Sequence[RanksRead], workers: Workers, place: Place) -> RunLog:
-    events = fewer(pl.concat([mapped_file(place.path / one.events) for one in read]))
-    parts = tuple(place.path / one.part for one in read if one.part)
-    problems = _first_of_each([problem for one in read for problem in one.problems])
-    sources = tuple(source for one in read for source in one.sources)
-    states = reduced(parts, _counted(read), workers, place) if parts else pl.DataFrame()
-    leads = choose_leads(states, events, FAILURES, max(one.leader for one in read)) if parts else ()
+def _together(group: Group, every: Sequence[RanksRead], workers: Workers, place: Place) -> RunLog:
+    events = fewer(pl.concat([mapped_file(place.path / one.events) for one in every]))
+    parts = tuple(place.path / one.part for one in every if one.part)
+    problems = _first_of_each([problem for one in every for problem in one.problems])
+    sources = tuple(source for one in every for source in one.sources)
+    states = reduced(parts, _counted(every), workers, place) if parts else pl.DataFrame()
+    last = max(one.leader for one in every)
+    leads = choose_leads(states, events, FAILURES, last) if parts else ()
     return RunLog(
-        meta=_meta(group, read),
+        meta=_meta(group, every),
         readings=rows_of(parts, leads) if parts else empty_readings(),
         events=events,
-        problems=(*problems, _told(_counted(read), leads)),
+        problems=(*problems, _told(_counted(every), leads)),
         sources=sources,
         ranks=Ranks(states=states, leads=leads, parts=parts, keep=place),
     )
@@ -190,18 +197,18 @@ def _told(rows: Mapping[int, int], leads: Sequence[int]) -> Problem:
     return Problem(rule="ranks_reduced", message=message)
 
 
-def _counted(read: Sequence[RanksRead]) -> dict[int, int]:
+def _counted(every: Sequence[RanksRead]) -> dict[int, int]:
     counts: Counter[int] = Counter()
-    for one in read:
+    for one in every:
         counts.update(one.rows)
     return counts
 
 
-def _meta(group: Group, read: Sequence[RanksRead]) -> RunMeta:
+def _meta(group: Group, every: Sequence[RanksRead]) -> RunMeta:
     """What the rank with the most records says; settings that only another printed beside it."""
-    best = max(read, key=lambda one: (one.records, -one.leader))
-    config = next((one.config for one in read if one.config), {})
-    frameworks = sum((one.frameworks for one in read), Counter[str]())
+    best = max(every, key=lambda one: (one.records, -one.leader))
+    config = next((one.config for one in every if one.config), {})
+    frameworks = sum((one.frameworks for one in every), Counter[str]())
     assert best.meta is not None
     return replace(
         best.meta,

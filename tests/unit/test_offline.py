@@ -20,8 +20,8 @@ PACKAGES = (loganalyze, loganalyze_parsers)
 ROOTS = [Path(next(iter(package.__path__))) for package in PACKAGES]
 #: Modules that run or build objects out of data.
 LOADERS = {"pickle", "marshal", "shelve", "yaml", "dill", "joblib", "tarfile", "zipfile"}
-#: They refuse pickles, unless the user says --trust-checkpoint.
-CATCHERS = ("checkpoint.py", "zero.py")
+#: They refuse pickles, unless the user says --trust-checkpoint; plain_data makes data types alone.
+CATCHERS = ("checkpoint.py", "zero.py", "plain_data.py")
 UNSHARE = shutil.which("unshare")
 
 
