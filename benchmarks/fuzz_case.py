@@ -36,8 +36,9 @@ HTML_SHARE = 0.05
 LEAST_MB = 0.1
 _CHECKED = ("loss", "lr", "grad_norm", "val_loss")
 _TOKEN = re.compile(
-    r"[-+]?\.?\d(?:[\d,._]*\d)?(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf(?:inity)?)", re.IGNORECASE
+    r"[-+]?\.?\d(?:[\d,._]*\d)?(?:\.?[eE][-+]?\d+)?|[-+]?(?:nan|inf(?:inity)?)", re.IGNORECASE
 )
+_BREAK = re.compile(r"[\r\n]+")
 _PACKED = (b"\x1f\x8b", b"\x28\xb5")
 
 
@@ -199,7 +200,8 @@ def _check_numbers(case: Case, frame: pl.DataFrame | None, tally: Tally) -> None
     named = [name for name in _CHECKED if name in frame.columns]
     for row in frame.select("offset", "length", *named).head(60).iter_rows(named=True):
         span = case.data[row["offset"] : row["offset"] + row["length"]]
-        numbers = _meant(clean(span.decode("utf-8", "replace")))
+        text = clean(span.decode("utf-8", "replace"))
+        numbers = _meant(text) | _meant(_BREAK.sub("", text))  # rows that a terminal wrapped
         for name in named:
             value = row[name]
             if value is None:

@@ -9,6 +9,7 @@ two is blotted out, so that nothing reads half of it:
     lr: 3,0E-04, x: 4,03   an exponent, a zero that begins no integer, 0,xxx: decimal
     x: 1.234,5             points before a comma: decimal
     loss: 4,5              a loss is no list: decimal, unless the line has decimal points
+    1.2.3                  no number: unclear for a loss, rate or norm, else a version or a date
     1,234                  thousands beside decimal points, decimal beside decimal commas; alone
                            thousands for a count, and unclear for a loss, rate or norm
 
@@ -25,7 +26,7 @@ from loganalyze_parsers.api import Line as TextLine
 
 #: What a number whose commas are unclear becomes.
 BLOT = "?"
-_ANY = re.compile(r"[0-9],[0-9]")
+_ANY = re.compile(r"[0-9](?:,[0-9]|\.[0-9]+\.[0-9])")
 _TOKEN = re.compile(r"(?<![\w.,])[0-9]++(?:[.,][0-9]++)++(?:[eE][-+]?[0-9]++)?+(?!:[0-9])")
 _POINT = re.compile(r"(?<![\w.,])[0-9]++\.[0-9]++(?![.,]?[0-9])")
 #: Names of quantities that are printed with a fraction, also where it is zero.
@@ -76,7 +77,7 @@ def plain(text: str, thousands: bool = False) -> tuple[str, bool]:
     >>> plain("iter 1,000: loss 4,031")
     ('iter 1000: loss ?', True)
     """
-    if "," not in text or _ANY.search(text) is None:
+    if _ANY.search(text) is None:
         return text, False
     tokens = [token for token in _tokens(text) if token.kind != "other"]
     if not tokens:
@@ -136,6 +137,8 @@ def _told(said: str, token: _Token, line: _Line) -> str:
         return _decimal(said)
     if token.shape == "thousands" and ("." in said or line.measured or fraction):
         return said.replace(",", "")
+    if "," not in said:  # 1.2.3: a version, unless it should be a number
+        return BLOT if fraction and token.key else said
     if token.shape == "list" and not (token.key and line.measured):
         return said  # a row of a table, devices, a split of the data
     if token.shape in ("thousands", "either") and not line.measured and not fraction:
@@ -162,7 +165,7 @@ def _decimal(said: str) -> str:
 def _tokens(text: str) -> Iterator[_Token]:
     for match in _TOKEN.finditer(text):
         said = match[0]
-        if "," not in said:
+        if "," not in said and said.count(".") < 2:
             continue
         shape = next((name for name, form in _SHAPES if form.fullmatch(said)), "list")
         kind, key, quoted = _place(text[max(0, match.start() - _LEFT) : match.start()])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -157,7 +157,7 @@ def _cells(block: Block, header: Header, plain: frozenset[str]) -> Cells:
     whole = ~_has_more(frame) & ~_ends_beyond(data, starts[rows], size[rows], header)
     rows = rows[whole]
     return Cells(
-        frame=frame.filter(pl.Series(whole))[:, :-1],
+        frame=frame.filter(pl.Series(whole)).drop(_BEYOND),
         line=rows + block.first_line,
         offset=starts[rows] + block.offset,
         length=size[rows],
@@ -198,7 +198,7 @@ def _parsed(
     """
     names = [*header.names, _BEYOND]
     if not rows:
-        return pl.DataFrame(schema=dict.fromkeys(names, pl.String()))
+        return _frame_of([], names)
     # A head of our own says how many columns there are, whatever the first row has.
     head = header.separator.join(f"c{at}" for at in range(len(names))).encode() + b"\n"
     try:
@@ -270,7 +270,7 @@ def _slow(block: Block, header: Header) -> Cells:
     last = np.maximum(at[:, 1] - 1, 0)
     covered = int((at[:, 1] - at[:, 0]).sum())
     return Cells(
-        frame=pl.DataFrame(rows, schema=dict.fromkeys(header.names, pl.String()), orient="row"),
+        frame=_frame_of(rows, header.names),
         line=at[:, 0] + block.first_line,
         offset=starts[at[:, 0]] + block.offset,
         length=ends[last] - starts[at[:, 0]],
@@ -279,6 +279,13 @@ def _slow(block: Block, header: Header) -> Cells:
         unknown=len(starts) - covered - headers - blank,
         torn=False,
     )
+
+
+def _frame_of(rows: Sequence[Sequence[str | None]], names: Sequence[str]) -> pl.DataFrame:
+    """Rows of text under these names; a column without one would be given one by polars."""
+    frame = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String()), orient="row")
+    frame.columns = list(names)
+    return frame
 
 
 Text = TypeVar("Text", pl.Series, pl.Expr)

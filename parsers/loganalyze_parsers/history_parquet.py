@@ -36,7 +36,7 @@ def parse(path: Path, source: int) -> Iterator[Batch]:
         schema = pl.read_parquet_schema(path)
         names = [name for name, kind in schema.items() if kind.is_numeric() or kind == pl.String()]
         frame = pl.read_parquet(path, columns=names[:_MOST_COLUMNS])
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         problem = Problem(rule="unreadable", message=f"{path}: not readable as Parquet ({error})")
         yield Batch(readings=None, problems=(problem,))
         return

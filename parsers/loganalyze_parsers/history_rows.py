@@ -98,6 +98,8 @@ class Grown:
         for one in self._many:
             at = row[begin : begin + len(one.places[0])]
             begin += len(at)
+            if not len(at):  # every row of the block went the slow way
+                continue
             for place, name in enumerate(one.names):
                 parts.setdefault(name, []).append((at, one.values[place]))
                 first[name] = min(first.get(name, (len(row), 0)), (int(at[0]), place))

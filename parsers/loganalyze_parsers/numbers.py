@@ -11,7 +11,7 @@ NUMBER = (
     r"\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
 )
 _NUMBER = re.compile(NUMBER)
-_GOES_ON = re.compile(r",\d")  # what was found is not the whole number: 4,03
+_GOES_ON = re.compile(r"[,.]\d")  # what was found is not the whole number: 4,03 or 1.2.3
 _MISSING = frozenset({"", "-", "none", "null", "n/a", "[n/a]", "no log", "[not supported]"})
 
 _MOST_DIGITS = 1000  # Python refuses some thousands
@@ -44,7 +44,7 @@ def number(text: str) -> float | None:
 
 
 def goes_on(text: str, match: re.Match[str]) -> bool:
-    """Whether what matched in a text is only a number's beginning, as the 4 of `4,03` is."""
+    """Whether what matched is only the beginning of a number, as 4 of `4,03` or 1.2 of `1.2.3`."""
     return _GOES_ON.match(text, match.end()) is not None
 
 

@@ -45,7 +45,8 @@ LINES = {
 @pytest.mark.parametrize(
     ("said", "meant"),
     [("1,234.5", 1234.5), ("4,03", 4.03), ("3,0E-04", 3.0e-4), ("1.234,5", 1234.5),
-     ("0,031", 0.031), ("4,5", None), ("4,3,2", None), ("0.9,0.95", None)],
+     ("0,031", 0.031), ("4,5", None), ("4,3,2", None), ("0.9,0.95", None),
+     ("1.2.3", None), ("8.1.2.31", None)],
 )  # fmt: skip
 def test_no_maker_cuts_a_number_at_its_comma(
     maker: str, said: str, meant: float | None, tmp_path: Path
@@ -96,7 +97,7 @@ def test_a_maker_of_thousands_is_believed(tmp_path: Path) -> None:
     "text",
     [
         "[2031-04-02 10:11:12,345] step: 5 loss: 4.5", "lr=[1e-05,2e-05], mom=[(0.9,0.95)]",
-        "CUDA_VISIBLE_DEVICES=0,1,2,3", "split='969,30,1', lr=0.1", "1,2.5,3",
+        "CUDA_VISIBLE_DEVICES=0,1,2,3", "split='969,30,1', lr=0.1", "1,2.5,3", "version: 1.2.3",
         "Num examples = 1,234", "  5%|#  | 5/9 [00:43<1:05:18,4.60s/it]",
         "loss: 4, grad_norm: 3,step: 5",
     ],

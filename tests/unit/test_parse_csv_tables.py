@@ -279,3 +279,11 @@ def test_numbers_read_at_once_are_those_of_the_text(
     assert repr(at_once) == repr(as_text)
     for name, cells in at_once[1].columns.items():
         assert repr(cells.to_list()) == repr(as_text[1].columns[name].to_list())
+
+
+def test_a_block_without_rows_has_the_same_columns(tmp_path: Path) -> None:
+    """A column without a name, and a last block of blank lines only, or of quoted line breaks."""
+    header = Header(("", "loss"), ",", b",loss")
+    data = (b"1,2\n", b"\n\n", b'"a\nb",2\n')
+    made = [_cells(Block(one, 0, 1), header, frozenset()) for one in data]
+    assert [cells.frame.columns for cells in made] == [["", "loss"]] * 3

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from pathlib import Path
 
 import polars as pl
 import pytest
-from loganalyze_parsers import head_of, parser_for
+from loganalyze_parsers import head_of, history_parquet, parser_for
 from trackers import parsed, rows, rules
 
 from loganalyze.model import Batch
@@ -136,3 +137,29 @@ def test_damaged_parquet(tmp_path: Path) -> None:
     path.write_bytes(b"PAR1 and nothing else")
     (batch,) = parsed(path)
     assert rules(batch) == ["unreadable"]
+
+
+def test_damaged_parquet_is_told(tmp_path: Path) -> None:
+    """Any one bit may be wrong: rows or a problem, and no error of the library."""
+    out = io.BytesIO()
+    pl.DataFrame({"_step": [1, 2, 3], "train/loss": [3.0, 2.0, 1.0]}).write_parquet(out)
+    whole, path = out.getvalue(), tmp_path / "history.parquet"
+    for bit in range(32, 8 * len(whole), 97):
+        data = bytearray(whole)
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+        for batch in history_parquet.PARSER.parse(path, 0):
+            assert batch.readings is not None or batch.problems
+
+
+def test_a_block_that_was_learnt_for_nothing(tmp_path: Path) -> None:
+    """Damage on the lines that a template was learnt for: they go the slow way, none is lost."""
+    clock = ("1700000001.0", "1700000002.0", "170000000null", "1700000004.0")
+    lines = [
+        f'{{"loss": {9 - n}.01, "_step": {n}, "_runtime": {"null" if n % 2 else 1.5 * n}, '
+        f'"_timestamp": {clock[n % 4]}}}'
+        for n in range(1, 7)
+    ]
+    batch = read(tmp_path / "wandb-history.jsonl", "\n".join([*lines, '{"loss": null1}']))
+    assert rows(batch)["step"].to_list() == [1, 3, 4, 5]
+    assert batch.account.unknown == 3
