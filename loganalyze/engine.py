@@ -183,7 +183,8 @@ def ray_tasks(jobs: int | None = None) -> Engine[Any, Any]:
 
     def run(work: Callable[[S], R], shards: Sequence[S]) -> Iterator[tuple[int, R]]:
         if not ray.is_initialized():
-            local = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": jobs or cores()}
+            told = bool(os.environ.get("RAY_ADDRESS"))
+            local = {} if told else {"address": "local", "num_cpus": jobs or cores()}
             ray.init(log_to_driver=False, include_dashboard=False, **local)
         task = ray.remote(num_cpus=1, max_retries=TRIES - 1, retry_exceptions=True)(work)
         ahead = max(4, _AHEAD * int(ray.cluster_resources().get("CPU", 1)))
