@@ -65,7 +65,7 @@ def test_data_of_the_coverage_are_known_and_worded() -> None:
     keys = {key for level in data["level"].values() for key in level["key"]}
     assert {key for key in keys if key not in metrics() and find(key) is None} == set()
     assert set(data["trainer"].values()) | {"plain"} == set(data["snippet"])
-    for name in ("huggingface", "lightning", "plain"):
+    for name in ("huggingface", "lightning", "plain", "wandb"):
         ast.parse(data["snippet"][name])
     for entry in (*data["level"].values(), *data["black_box"].values()):
         assert entry["title"]["en"]

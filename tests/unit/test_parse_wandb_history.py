@@ -163,3 +163,24 @@ def test_a_block_that_was_learnt_for_nothing(tmp_path: Path) -> None:
     batch = read(tmp_path / "wandb-history.jsonl", "\n".join([*lines, '{"loss": null1}']))
     assert rows(batch)["step"].to_list() == [1, 3, 4, 5]
     assert batch.account.unknown == 3
+
+
+def test_an_observers_names_are_canonical(tmp_path: Path) -> None:
+    """What the seeds' observer hands to W&B is judged: concentration, samples, memory in GiB."""
+    names = {
+        "grad_concentration": ("grad_concentration", 120.0),
+        "sample_loss_p50": ("sample_loss_p50", 2.0),
+        "sample_loss_p95": ("sample_loss_p95", 9.0),
+        "hard_sample_loss_share": ("hard_sample_share", 0.4),
+        "gpu_memory_allocated_gb": ("mem_allocated_bytes", 1.5 * 2**30),
+    }
+    given = {name: value / (2**30 if metric.startswith("mem") else 1)
+             for name, (metric, value) in names.items()}  # fmt: skip
+    text = "".join(
+        json.dumps({"_step": step, "_timestamp": 1.7e9 + step, "loss": 3.0, **given}) + "\n"
+        for step in range(4)
+    )
+    read_back = read(tmp_path / "history.jsonl", text).readings
+    assert read_back is not None
+    for metric, value in names.values():
+        assert read_back[metric].to_list() == [value] * 4
