@@ -119,13 +119,15 @@ def is_major(context: Context, curve: Curve, spike: Spike) -> bool:
 
 
 def _sure(context: Context, curve: Curve, spike: Spike) -> bool:
-    """Beyond what noise reaches once in a thousand runs; or half as high again, seen often enough.
+    """Beyond what noise reaches once in a thousand runs; or half as high again in a calm curve.
 
-    So high a leap needs no more than the limit that made it an event.
+    So high a leap needs no more than the limit that made it an event, where enough was seen to
+    know that the noise is small.
     """
     great = spike.ratio > 1.0 + context.value("loss_spike.rise_great")
     known = spike.event.onset >= context.value("loss_spike.great_points")
-    return beyond_noise(context, curve, spike.event) or (great and known)
+    calm = curve.log and spike.event.sigma <= context.value("loss_spike.great_noise")
+    return beyond_noise(context, curve, spike.event) or (great and known and calm)
 
 
 def _severity(
