@@ -24,7 +24,6 @@ from loganalyze.report.wording import Both, Param, both, plain
 
 TEMPLATES = (
     "page.html",
-    "head.html",
     "switches.html",
     "parts.html",
     "run.html",
@@ -61,6 +60,7 @@ def render_html(report: Report, lang: str, *, files: Files | None = None) -> str
     script = _script()
     context = {
         "report": report,
+        "version": report.version,
         "lang": lang,
         "runs": pages,
         "short": _short_names([run.id for run in runs]),
@@ -106,6 +106,11 @@ def asset(name: str) -> str:
     return path.read_text(encoding="utf-8")
 
 
+def _head() -> str:
+    """The head that all pages share."""
+    return resources("loganalyze").joinpath("head.html").read_text(encoding="utf-8")
+
+
 @cache
 def _script() -> str:
     """All scripts as one: they share one module's scope."""
@@ -132,7 +137,7 @@ def safe_json(value: Any) -> Markup:
 def environment() -> Environment:
     """The templates with what all of them may call."""
     made = Environment(
-        loader=DictLoader({name: asset(name) for name in TEMPLATES}),
+        loader=DictLoader({"head.html": _head(), **{name: asset(name) for name in TEMPLATES}}),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -38,7 +38,8 @@ def render_index(report: Report, lang: str, pages: Mapping[str, str]) -> str:
     rows = sorted((_row(run, pages[run.id], shared) for run in runs), key=_order)
     script = asset("js/index.js")
     return environment().get_template("index.html").render(
-        report=report, lang=lang, rows=rows, groups=shared, policy=policy(script), pages=pages,
+        report=report, version=report.version, lang=lang, rows=rows, groups=shared, pages=pages,
+        policy=policy(script),
         title=f"loganalyze: {len(rows)}", choices=Markup(asset(CHOICES)),
         line=story.report_line(report, runs), counts=_counts(rows), span_text=amounts.span,
         style=Markup("\n".join(asset(f"css/{name}") for name in _STYLES)), script=Markup(script),
