@@ -257,7 +257,7 @@ FAULTS = (
           kinds=_UNSTABLE, causes=("C.GRAD.EXPLODE_LAYER", "C.GRAD.EXPLOSION", "C.GRAD.DRIFT")),
     Fault(name="bad_init", family="layers", recipe={"init_std": 0.8}, at=0.0,
           kinds=(*_UNSTABLE, "config_audit"), causes=("C.INIT.STD",),
-          metrics=("vocab_size",)),  # 12 to 14 nat are chance for another vocabulary
+          metrics=("vocab_size",)),  # without it, 12 nat may be chance
     Fault(name="accumulation_unscaled", family="scale", make=Unscaled, at=0.0,
           recipe={"accumulation": 4, "batch": 4}, kinds=("loss_misscaled",),
           causes=("C.SCALE.GRAD_ACCUM", "C.SCALE.FUSED_LOSS", "C.SCALE.TOKEN_NORM")),

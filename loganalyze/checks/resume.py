@@ -168,7 +168,7 @@ def first_step_on_other_data(context: CheckContext) -> CheckResult:
     own, level = abs(float(twice.differences[0])), median(around[0])
     noise = spread(np.diff(around[0])) / math.sqrt(2)
     fits = abs(float(twice.first[0] + twice.differences[0]) - level) < max(5 * noise, 0.05 * level)
-    limit = max(0.5 * noise, 0.005 * abs(level))
+    limit = max(context.value("other_data_noise") * noise, 0.005 * abs(level))
     evidence = seen("first_difference", own, "nat", f"<= {limit:.3g}")
     return yes_or_no("first_step_on_other_data", fits and own > limit, evidence)
 
@@ -192,11 +192,12 @@ def same_data_higher_at_first(context: CheckContext) -> CheckResult:
     bump = bump_of(run_twice(*both)) if both is not None else None
     if bump is None:
         return missing("same_data_higher_at_first", "steps_run_twice")
-    answer = bump.link >= 0.7 and bump.rise > context.value("calm_nats")
-    evidence = (seen("correlation", bump.link, "", ">= 0.7"),
+    link, limit = context.value("same_data_link"), context.value("same_data_back") * bump.rise
+    answer = bump.link >= link and bump.rise > context.value("calm_nats")
+    evidence = (seen("correlation", bump.link, "", f">= {link:g}"),
                 seen("change_of_loss", bump.rise, "nat", "0"),
-                seen("level_after", bump.rest, "nat", f"<= {0.5 * bump.rise:.3g}"))  # fmt: skip
-    back = bump.rest <= 0.5 * bump.rise
+                seen("level_after", bump.rest, "nat", f"<= {limit:.3g}"))  # fmt: skip
+    back = bump.rest <= limit
     return yes_or_no("same_data_higher_at_first", answer and back, *evidence)
 
 

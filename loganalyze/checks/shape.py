@@ -176,7 +176,7 @@ def long_not_back(context: CheckContext) -> CheckResult:
     if len(later) < 10:
         return missing("long_not_back", "later_steps")
     level, back = median(before), median(later)
-    limit = level + max(0.1 * abs(level), 2 * spread(before))
+    limit = level + max(context.value("not_back") * abs(level), 2 * spread(before))
     evidence = seen("level_after", back, "nat", f"<= {limit:.4g}")
     return yes_or_no("long_not_back", back > limit, evidence)
 
@@ -203,8 +203,9 @@ def norm_calm_at_spike(context: CheckContext) -> CheckResult:
     ratios = spikes[0].statistics.get("ratio")
     high = isinstance(ratios, int | float) and ratios > context.value("spike_ratio")
     place = at_step(context, "grad_norm", peak, "norm")
-    return yes_or_no("norm_calm_at_spike", high and ratio < 1.2,
-                     seen("change_ratio", ratio, "", "> 1.2"), place)  # fmt: skip
+    calm = context.value("calm_norm")
+    return yes_or_no("norm_calm_at_spike", high and ratio < calm,
+                     seen("change_ratio", ratio, "", f"> {calm:g}"), place)  # fmt: skip
 
 
 def norm_joins_spike(context: CheckContext) -> CheckResult:
