@@ -192,7 +192,8 @@ def _together(group: Group, every: Sequence[RanksRead], workers: Workers, place:
 def _told(rows: Mapping[int, int], leads: Sequence[int]) -> Problem:
     message = (
         f"{len(rows)} ranks, {sum(rows.values())} rows: every rank is reduced to a state, "
-        f"the rows of {len(leads)} ranks are looked at one by one"
+        f"the rows of {len(leads)} ranks are looked at one by one; of events and problems that "
+        f"ranks tell alike the first {ALIKE} are kept, of failures {ALIKE_FAILURES} a kind"
     )
     return Problem(rule="ranks_reduced", message=message)
 
