@@ -1,5 +1,5 @@
 """`python -m loganalyze`."""
 
-from loganalyze.cli import main
+from loganalyze.cli import program
 
-main()
+program()

@@ -13,17 +13,18 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from shutil import copyfileobj
 
+from loganalyze import lazy
 from loganalyze.errors import UnreadableInput, UsageError
 from loganalyze.model import Problem
 from loganalyze.store import restore
 
-_RANK = re.compile(
+_RANK = lazy.pattern(
     r"(?:^|[._-])(?:global_?)?(?:rank|r|proc|worker|node|default)[_-]?(\d+)(?=$|[._-])"
 )
-_STREAM = re.compile(r"(?:^|[._-])(?:stdout|stderr|out|err|log|console|output)(?=$|[._-])")
+_STREAM = lazy.pattern(r"(?:^|[._-])(?:stdout|stderr|out|err|log|console|output)(?=$|[._-])")
 _PACKED = r"(?=$|\.(?:gz|zst|xz|bz2)$)"
 #: `train.log.3`, and by date `train.log-20260101` or `train.log.2026-01-01_12`.
-_ROTATED = re.compile(
+_ROTATED = lazy.pattern(
     rf"(?<=[a-z])(?:\.(?P<number>\d{{1,3}})|[.-](?P<date>\d{{4}}-?\d\d-?\d\d(?:[-_T]?[\d-]{{2,9}})?))"
     rf"{_PACKED}"
 )
@@ -36,7 +37,7 @@ _SKIPPED_SUFFIXES = frozenset({
     ".npz", ".idx", ".so", ".pyc", ".whl", ".zip", ".tar",
 })  # fmt: skip
 _MAX_FILES = 100_000
-_ATTEMPT, _TORCHRUN = re.compile(r"attempt_\d+"), ("stdout", "stderr")
+_ATTEMPT, _TORCHRUN = lazy.pattern(r"attempt_\d+"), ("stdout", "stderr")
 
 
 def expand(

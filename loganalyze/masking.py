@@ -16,6 +16,7 @@ from functools import cache, lru_cache, partial
 from importlib.resources import files
 from typing import Any
 
+from loganalyze import lazy
 from loganalyze.model import Detail, Event, Problem, Source
 
 _off: ContextVar[bool] = ContextVar("masking_off", default=False)
@@ -34,7 +35,7 @@ class Shape:
 def shapes() -> tuple[Shape, ...]:
     """All kinds, in the order in which they are tried."""
     return tuple(
-        Shape(entry["kind"], tuple(entry["marker"]), re.compile(entry["pattern"]))
+        Shape(entry["kind"], tuple(entry["marker"]), lazy.pattern(entry["pattern"]))
         for entry in _document()["secret"]
     )
 
@@ -130,4 +131,4 @@ def _document() -> Mapping[str, Any]:
 
 @cache
 def _settings() -> dict[str, re.Pattern[str]]:
-    return {name: re.compile(text) for name, text in _document()["settings"].items()}
+    return {name: lazy.pattern(text) for name, text in _document()["settings"].items()}

@@ -18,10 +18,10 @@ import loganalyze_parsers
 from loganalyze_parsers import text_log
 from loganalyze_parsers.api import Dialect
 from loganalyze_parsers.failures_text import Text, texts
-from loganalyze_parsers.lazy import _Lazy
 from loganalyze_parsers.template_reader import TemplateReader
 from loganalyze_parsers.textlog import TextLog
 
+from loganalyze.lazy import _Lazy
 from loganalyze.plain_data import DAMAGE, PicklingError, read, told
 
 _PROGRAM = (

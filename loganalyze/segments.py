@@ -78,7 +78,8 @@ def integers(column: pl.Series) -> IntArray:
     made: IntArray = np.empty(len(column), dtype=kind)
     first = 0
     for chunk in column.get_chunks():
-        made[first : first + len(chunk)] = chunk.fill_null(-1).to_numpy()
+        filled = chunk.fill_null(-1) if chunk.null_count() else chunk
+        made[first : first + len(chunk)] = filled.to_numpy()
         first += len(chunk)
         release()
     return made

@@ -22,32 +22,33 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from loganalyze import lazy
 from loganalyze_parsers.api import Line as TextLine
 
 #: What a number whose commas are unclear becomes.
 BLOT = "?"
-_ANY = re.compile(r"[0-9](?:,[0-9]|\.[0-9]+\.[0-9])")
-_TOKEN = re.compile(r"(?<![\w.,])[0-9]++(?:[.,][0-9]++)++(?:[eE][-+]?[0-9]++)?+(?!:[0-9])")
-_POINT = re.compile(r"(?<![\w.,])[0-9]++\.[0-9]++(?![.,]?[0-9])")
+_ANY = lazy.pattern(r"[0-9](?:,[0-9]|\.[0-9]+\.[0-9])")
+_TOKEN = lazy.pattern(r"(?<![\w.,])[0-9]++(?:[.,][0-9]++)++(?:[eE][-+]?[0-9]++)?+(?!:[0-9])")
+_POINT = lazy.pattern(r"(?<![\w.,])[0-9]++\.[0-9]++(?![.,]?[0-9])")
 #: Names of quantities that are printed with a fraction, also where it is zero.
 _FRACTION = (
     r"(?:loss|lr|learning[ _]rate|norm|gnorm|ppl|perplexity|entropy|kl|nll|reward|acc|accuracy|mfu)"
 )
-_NAME = re.compile(rf"{_FRACTION}(?:/\w+|_\d+)?$", re.IGNORECASE)
-_QUANTITIES = re.compile(
+_NAME = lazy.pattern(rf"{_FRACTION}(?:/\w+|_\d+)?$", re.IGNORECASE)
+_QUANTITIES = lazy.pattern(
     rf"{_FRACTION}(?:/\w+|_\d+)?['\"]?\s{{0,9}}[=: ]\s{{0,9}}['\"]?[-+\d]", re.IGNORECASE
 )
 _SHAPES = (
-    ("thousands", re.compile(r"[1-9]\d{0,2}(?:,\d{3})+\.\d+|[1-9]\d{0,2}(?:,\d{3}){2,}")),
-    ("decimal", re.compile(
+    ("thousands", lazy.pattern(r"[1-9]\d{0,2}(?:,\d{3})+\.\d+|[1-9]\d{0,2}(?:,\d{3}){2,}")),
+    ("decimal", lazy.pattern(
         r"[1-9]\d{0,2}(?:\.\d{3})+,\d+(?:[eE][-+]?\d+)?|\d+,\d+[eE][-+]?\d+|0,\d{3,}|"
         r"\d+,0\d(?!\d$)\d*"
     )),
-    ("either", re.compile(r"[1-9]\d{0,2},\d{3}")),
-    ("fraction", re.compile(r"\d+,\d+")),
+    ("either", lazy.pattern(r"[1-9]\d{0,2},\d{3}")),
+    ("fraction", lazy.pattern(r"\d+,\d+")),
 )  # fmt: skip
 _LEFT = 48  # characters before a number that are looked at
-_KEY = re.compile(r"([A-Za-z_][\w /.()%-]*)['\"]?\s*$")
+_KEY = lazy.pattern(r"([A-Za-z_][\w /.()%-]*)['\"]?\s*$")
 
 
 @dataclass(frozen=True, slots=True)

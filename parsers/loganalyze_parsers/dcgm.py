@@ -18,9 +18,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from loganalyze import config
+from loganalyze import config, lazy
 from loganalyze.model import Batch, Event, LineRef, Reading
-from loganalyze_parsers import lazy
 from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.nvidia_smi_lines import MIB, Made, parse_lines
 

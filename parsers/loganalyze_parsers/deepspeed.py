@@ -17,9 +17,9 @@ v0.15.2: a run may use DeepSpeed and print none of this.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
+from loganalyze import lazy
 from loganalyze_parsers import tqdm_bar
 from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.deepspeed_bulk import DeepSpeedBulk
@@ -68,10 +68,13 @@ _MEGATRON_MARKERS = ("Megatron", "megatron")
 
 #: What a line of the engine must have if it has the first word; else it was cut.
 _WHOLE = (
-    (re.compile(r"\] step=\d+,"), re.compile(r"^(?:(?!mom=\[).)*+mom=\[.*\]")),
-    (re.compile(r"/micro_step=\d+/"), re.compile(r"CurrSamplesPerSec=\d|vm %.{0,200}swap %: \d")),
-    (re.compile(r"Attempted loss scale"), re.compile(r"reducing to \d|hysteresis to \d")),
-    (re.compile(r"time \(ms\) \| [a-z_]+"), re.compile(r"[\d)]$")),
+    (lazy.pattern(r"\] step=\d+,"), lazy.pattern(r"^(?:(?!mom=\[).)*+mom=\[.*\]")),
+    (
+        lazy.pattern(r"/micro_step=\d+/"),
+        lazy.pattern(r"CurrSamplesPerSec=\d|vm %.{0,200}swap %: \d"),
+    ),
+    (lazy.pattern(r"Attempted loss scale"), lazy.pattern(r"reducing to \d|hysteresis to \d")),
+    (lazy.pattern(r"time \(ms\) \| [a-z_]+"), lazy.pattern(r"[\d)]$")),
 )
 
 

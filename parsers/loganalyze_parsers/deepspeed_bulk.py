@@ -8,7 +8,6 @@ the reader; a test holds the numbers of both ways equal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from loganalyze_parsers import lazy
+from loganalyze import lazy
 from loganalyze_parsers.blocks import Block
 from loganalyze_parsers.bulk_lines import (
     PLAIN,
@@ -31,8 +30,9 @@ from loganalyze_parsers.bulk_lines import (
 )
 from loganalyze_parsers.deepspeed_progress import first_skipped
 from loganalyze_parsers.deepspeed_state import GIB
+from loganalyze_parsers.digits import Bools
 from loganalyze_parsers.layout_rows import Rows
-from loganalyze_parsers.lessons import Found, Lesson, Text
+from loganalyze_parsers.lessons import Lesson, Text
 from loganalyze_parsers.template_reader import TemplateReader
 from loganalyze_parsers.templates import Slot
 
@@ -71,10 +71,13 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Progress and throughput lines of a block. plain: whether all progress lines were."""
+    """Progress and throughput lines of a block, in order, and which of them are progress lines.
 
-    progress: pl.DataFrame | None
-    throughput: pl.DataFrame | None
+    plain: whether all progress lines were.
+    """
+
+    frame: pl.DataFrame | None
+    progress: Bools
     plain: bool
 
 
@@ -92,41 +95,41 @@ class DeepSpeedBulk:
         """The lines of the block, steps unchecked."""
         if not self._on:
             return None
+        none = np.zeros(0, dtype=bool)
         if b"step=" not in block.data:
-            return _Look(None, None, not holds_any(block.data, _NOT_ALONE))
+            return _Look(None, none, not holds_any(block.data, _NOT_ALONE))
         text = text_of(block)
         found = self._templates.read(text, begins_with(text, "["))
         if holds_any(others(text, found), _NOT_ALONE):
-            return _Look(None, None, False)
+            return _Look(None, none, False)
+        if not found:
+            return _Look(None, none, True)
+        rows = Rows(sorted(found, key=lambda one: not one.lesson.kind))
         try:
-            progress = _frame(text, block, [f for f in found if f.lesson.kind], source)
-            timed = _frame(text, block, [f for f in found if not f.lesson.kind], source)
+            return _Look(_frame(text, block, rows, source), rows.held("skipped"), True)
         except ValueError:
-            return _Look(None, None, False)
-        return _Look(progress, timed, True)
+            return _Look(None, none, False)
 
     def settle(self, look: _Look) -> pl.DataFrame | None:
         """The frame of all lines taken, or None from some block on."""
-        progress = look.progress
-        if self._on and progress is not None:
-            progress = self._followed(progress)
-        unknown = self._step < 0 and look.progress is None
-        if not look.plain or unknown or (progress is None and look.progress is not None):
+        frame = look.frame
+        if self._on and frame is not None and look.progress.any():
+            frame = self._followed(frame, look.progress)
+        unknown = self._step < 0 and not look.progress.any()
+        if not look.plain or unknown or (frame is None and look.frame is not None):
             self._on = False  # another sort of log: not worth a look at every line
-        frames = [frame for frame in (progress, look.throughput) if frame is not None]
-        if not self._on or not frames:
-            return None
-        return pl.concat(frames, how="diagonal").sort("offset")
+        return frame if self._on else None
 
-    def _followed(self, frame: pl.DataFrame) -> pl.DataFrame | None:
+    def _followed(self, frame: pl.DataFrame, progress: Bools) -> pl.DataFrame | None:
         """With the steps skipped since the line before; None where the steps do not grow."""
-        steps = frame["step"].to_numpy()
-        skipped = frame["raw/skipped"].cast(pl.Int64).to_numpy()
+        steps = frame["step"].to_numpy()[progress]
+        skipped = frame["raw/skipped"].to_numpy()[progress].astype(np.int64)
         if self._step >= int(steps[0]) or not bool((np.diff(steps) > 0).all()):
             return None
-        new = self._newly_skipped(steps, skipped)
+        new = np.full(len(progress), np.nan)
+        new[progress] = self._newly_skipped(steps, skipped)
         self._step, self._skipped = int(steps[-1]), int(skipped[-1])
-        return frame.with_columns(skipped_steps=pl.Series(new).fill_nan(None))
+        return frame.with_columns(skipped_steps=_series(new, ~np.isnan(new)))
 
     def _newly_skipped(self, steps: Ints, skipped: Ints) -> npt.NDArray[np.float64]:
         """Differences; NaN where a line says nothing of its interval."""
@@ -156,11 +159,8 @@ def _teach(raw: bytes) -> Lesson | None:
     return Lesson(tuple(slots), kind=kind)
 
 
-def _frame(text: Text, block: Block, found: Sequence[Found], source: int) -> pl.DataFrame | None:
+def _frame(text: Text, block: Block, rows: Rows, source: int) -> pl.DataFrame:
     """Columns of the lines found; ValueError where a stamp is no time."""
-    if not found:
-        return None
-    rows = Rows(found)
     times = {name: rows.column(name) for name in _TIMES}
     if not is_a_time(times).all():
         raise ValueError("a stamp that is no time")
@@ -172,10 +172,15 @@ def _frame(text: Text, block: Block, found: Sequence[Found], source: int) -> pl.
     for name in rows.names:
         if name in _COLUMNS:
             column, factor = _COLUMNS[name]
-            columns[column] = pl.Series(rows.column(name) * factor)
+            columns[column] = _series(rows.column(name) * factor, rows.held(name))
     if "lr1" in rows.names:
         other = rows.column("lr1")
-        same = ~rows.held("lr1") | (other == rows.column("lr"))
-        if not same.all():
-            columns["raw/lr_group1"] = pl.Series(pa.array(other, mask=same))
+        own = rows.held("lr1") & (other != rows.column("lr"))
+        if own.any():
+            columns["raw/lr_group1"] = _series(other, own)
     return framed(text, block, rows.lines, source, columns)
+
+
+def _series(values: npt.NDArray[np.float64], held: Bools) -> pl.Series:
+    """Numbers, null where they are not held."""
+    return pl.Series(values if held.all() else pa.array(values, mask=~held))

@@ -15,7 +15,7 @@ every epoch. A perplexity line has no step: it gets that of the last line before
 
 from __future__ import annotations
 
-from loganalyze_parsers import lazy
+from loganalyze import lazy
 from loganalyze_parsers.api import Line, Taken
 from loganalyze_parsers.deepspeed_state import State, event, parsed, reading
 from loganalyze_parsers.numbers import NUMBER, number

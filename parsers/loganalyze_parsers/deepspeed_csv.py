@@ -19,18 +19,18 @@ as a problem. A resumed process writes the header again.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from loganalyze import lazy
 from loganalyze.model import Account, Batch, LineRef, Problem, Reading
 from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.blocks import open_bytes, read_blocks
 from loganalyze_parsers.frames import readings_frame
 from loganalyze_parsers.numbers import number, whole
 
-_NAME = re.compile(r"(Train|Eval|Validation)_(Samples|Eigenvalues|\w+?)_(\w+)\.csv(?:\.gz)?$")
-_HEADER = re.compile(rb"\xef?\xbb?\xbf?step,([\w.-]+)\r?\n")
+_NAME = lazy.pattern(r"(Train|Eval|Validation)_(Samples|Eigenvalues|\w+?)_(\w+)\.csv(?:\.gz)?$")
+_HEADER = lazy.pattern(rb"\xef?\xbb?\xbf?step,([\w.-]+)\r?\n")
 _NAMES = {
     "train_loss": ("loss", 1.0),
     "eval_loss": ("val_loss", 1.0),

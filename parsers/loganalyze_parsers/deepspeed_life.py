@@ -9,7 +9,7 @@ event, the others are ignored by name.
 
 from __future__ import annotations
 
-from loganalyze_parsers import lazy
+from loganalyze import lazy
 from loganalyze_parsers.api import Line, Taken
 from loganalyze_parsers.deepspeed_state import State, event
 

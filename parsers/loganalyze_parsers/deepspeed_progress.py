@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import re
 
+from loganalyze import lazy
 from loganalyze.model import Reading
-from loganalyze_parsers import lazy
 from loganalyze_parsers.api import Line, Taken
 from loganalyze_parsers.deepspeed_state import GIB, Engine, State, parsed, rank_of, reading, wall_of
 from loganalyze_parsers.numbers import NUMBER, number

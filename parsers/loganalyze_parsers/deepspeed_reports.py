@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 
-from loganalyze_parsers import lazy
+from loganalyze import lazy
 from loganalyze_parsers.api import Line, Taken
 from loganalyze_parsers.deepspeed_state import State, event, parsed, reading
 from loganalyze_parsers.numbers import BYTES, MAGNITUDE, NUMBER

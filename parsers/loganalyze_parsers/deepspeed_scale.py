@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 
-from loganalyze_parsers import lazy
+from loganalyze import lazy
 from loganalyze_parsers.api import Line, Taken
 from loganalyze_parsers.deepspeed_state import Overflow, State, event, parsed, rank_of, wall_of
 from loganalyze_parsers.numbers import NUMBER, number

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from loganalyze import lazy
 from loganalyze.model import Event, Reading
 from loganalyze_parsers.api import Line
 from loganalyze_parsers.prefixes import wall_seconds
 
 GIB = 1024.0**3  # DeepSpeed prints "GB" and divides by 1024 three times (runtime/utils.py)
 
-_STAMP = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})\]")
-_RANK = re.compile(r"\[Rank (-?\d{1,6})\]|\brank[=:](\d{1,6})\b|OVERFLOW! Rank (\d{1,6})")
+_STAMP = lazy.pattern(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})\]")
+_RANK = lazy.pattern(r"\[Rank (-?\d{1,6})\]|\brank[=:](\d{1,6})\b|OVERFLOW! Rank (\d{1,6})")
 
 
 @dataclass(slots=True)

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from loganalyze import config
+from loganalyze import config, lazy
 from loganalyze.config import Signature
-from loganalyze_parsers import lazy
 from loganalyze_parsers.numbers import BYTES, leading_number
 
 #: Failure texts stand near the start; verl prints lines of 30 kB.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from loganalyze_parsers import lazy
+from loganalyze import lazy
 from loganalyze_parsers.api import Line
 
 HEADER = "Traceback (most recent call last):"

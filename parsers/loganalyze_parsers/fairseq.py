@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import math
 
+from loganalyze import lazy
 from loganalyze.model import Event, Reading
-from loganalyze_parsers import lazy
 from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.pairs import PairFormat, named
 

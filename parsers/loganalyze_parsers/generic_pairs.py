@@ -21,27 +21,28 @@ from __future__ import annotations
 
 import re
 
+from loganalyze import lazy
 from loganalyze.model import Reading
 from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.pairs import PairFormat, named
 
 _N = r"[-+]?(?:nan|inf|NaN|Inf|\d[\d.]*(?:[eE][-+]?\d+)?)"
-_PAIR = re.compile(
+_PAIR = lazy.pattern(
     rf"([A-Za-z][A-Za-z_ /.]{{0,120}}?)\s{{0,20}}[=:]\s{{0,20}}({_N})(?![\w.]*[/:]\d)"
 )
-_STEP = re.compile(
+_STEP = lazy.pattern(
     r"\b(?:global[ _]step|step|iteration|iter|it)\b\s{0,20}[=: ]\s{0,20}\[?(\d+)"
     r"(?:\s{0,20}/\s{0,20}\d+)?",
     re.IGNORECASE,
 )
 #: `step 100 loss 2.34 lr 0.0001`: nothing between name and number, and nothing else on the line.
-_BARE = re.compile(
+_BARE = lazy.pattern(
     rf"^(?:step|iter|iteration) (\d+)((?: {{1,20}}[a-z][a-z_/.]{{0,120}} {_N})+)$", re.IGNORECASE
 )
-_BARE_PAIR = re.compile(rf"([A-Za-z][A-Za-z_/.]{{0,120}}) ({_N})")
+_BARE_PAIR = lazy.pattern(rf"([A-Za-z][A-Za-z_/.]{{0,120}}) ({_N})")
 #: `Epoch: 3, train_loss: 1.23, val_loss: 1.5`: one line an epoch, the epoch is the step.
-_EPOCH = re.compile(r"^epochs?\b\s{0,20}[=: ]?\s{0,20}\[?(\d+)\b", re.IGNORECASE)
-_COUNTER = re.compile(
+_EPOCH = lazy.pattern(r"^epochs?\b\s{0,20}[=: ]?\s{0,20}\[?(\d+)\b", re.IGNORECASE)
+_COUNTER = lazy.pattern(
     r"^(?:epoch|iteration|step|iter)\s{0,20}[=: ]?\s{0,20}(\d+)(?:/\d+)?:?$", re.IGNORECASE
 )
 _NAMES = {
@@ -74,10 +75,10 @@ _NAMES = {
     "samples/sec": ("samples_per_s", 1.0),
 }
 _FORM = PairFormat(
-    start=re.compile(r"(?!)"), pair=_PAIR, names=_NAMES,
+    start=lazy.pattern(r"(?!)"), pair=_PAIR, names=_NAMES,
     dropped=frozenset({"step", "global step", "iteration", "iter", "epoch", "batch", "it"}),
 )  # fmt: skip
-_LEVEL = re.compile(r"^(?:DEBUG|INFO|WARNING)\s+")
+_LEVEL = lazy.pattern(r"^(?:DEBUG|INFO|WARNING)\s+")
 _MAX_CHARS = 2000
 
 

@@ -21,13 +21,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from loganalyze import lazy
 from loganalyze.model import Account, Batch, LineRef, Problem, Reading
 from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.blocks import open_bytes
 from loganalyze_parsers.frames import readings_frame
 from loganalyze_parsers.json_spans import plain_number
 
-_STEP = re.compile(r"-?[0-9]{1,15}")
+_STEP = lazy.pattern(r"-?[0-9]{1,15}")
 _METRICS = {
     "lm loss": "loss",
     "num-zeros": "num_zeros",

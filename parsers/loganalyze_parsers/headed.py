@@ -22,14 +22,15 @@ from __future__ import annotations
 
 import re
 
+from loganalyze import lazy
 from loganalyze.model import LineRef, Reading
 from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.pairs import scaled
 
-_HEADING = re.compile(
+_HEADING = lazy.pattern(
     r"\[(?:epoch=\d+\]\[)?(?:batch|step)=(?P<step>[\d,]{1,20})(?:/[\d,]{1,20})?[^\]]{0,200}\]:?$"
 )
-_ROW = re.compile(r"^(?:- )?(?P<key>[A-Za-z][\w /().%-]*?)(?:: +|=)(?P<value>[-+\w.,]+%?)$")
+_ROW = lazy.pattern(r"^(?:- )?(?P<key>[A-Za-z][\w /().%-]*?)(?:: +|=)(?P<value>[-+\w.,]+%?)$")
 _GIB = 1024.0**3
 _NAMES = {
     "loss/train/total": ("loss", 1.0),

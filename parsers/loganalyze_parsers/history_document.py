@@ -16,11 +16,11 @@ are cited by number.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from loganalyze import lazy
 from loganalyze.model import Account, Batch, Problem
 from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.blocks import open_bytes
@@ -30,8 +30,8 @@ from loganalyze_parsers.history_rows import Grown
 from loganalyze_parsers.json_spans import count_lines, list_spans
 from loganalyze_parsers.unpack import broken
 
-_COLUMNS = re.compile(rb'\s*\{\s*"[^"]*"\s*:\s*\{\s*"\d+"\s*:')
-_NAME = re.compile(rb'"([^"]*)"\s*:\s*\{\s*"\d+"\s*:')
+_COLUMNS = lazy.pattern(rb'\s*\{\s*"[^"]*"\s*:\s*\{\s*"\d+"\s*:')
+_NAME = lazy.pattern(rb'"([^"]*)"\s*:\s*\{\s*"\d+"\s*:')
 
 
 def sniff(head: Head) -> float:

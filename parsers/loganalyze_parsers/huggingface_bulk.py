@@ -8,13 +8,13 @@ the rest to the reader; a test holds the numbers of both ways equal.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from loganalyze import lazy
 from loganalyze_parsers.blocks import Block
 from loganalyze_parsers.bulk_lines import PLAIN, begins_with, framed, holds_any, others, text_of
 from loganalyze_parsers.commas import has_commas
@@ -30,7 +30,7 @@ _TELLS_STEPS = (
     _MARK, b"%|", b"*****", b"Num Epochs", b"Total steps", b"logging_steps", b"checkpoint",
     b"global step", b"Total optimization steps", b"\r", b"\x1b",
 )  # fmt: skip
-_PAIR = re.compile(rf"""'([^'"{{}}\r\n]{{1,120}})': ('?)({PLAIN})\2""")
+_PAIR = lazy.pattern(rf"""'([^'"{{}}\r\n]{{1,120}})': ('?)({PLAIN})\2""")
 #: Sets of keys that a run's rows have (with and without an auxiliary metric).
 _MAX_LAYOUTS = 4
 

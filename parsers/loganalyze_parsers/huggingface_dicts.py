@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from loganalyze_parsers import lazy
+from loganalyze import lazy
 from loganalyze_parsers.huggingface_keys import number_of, plain_key
 
 _PAIR = lazy.pattern(

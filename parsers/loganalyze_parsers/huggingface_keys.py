@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Literal
 
+from loganalyze import lazy
 from loganalyze_parsers.json_spans import plain_number
 from loganalyze_parsers.numbers import number, whole
 from loganalyze_parsers.tqdm_bar import clock_seconds
@@ -81,7 +82,7 @@ _FOREIGN = frozenset({"num_updates", "wps", "iter", "update", "mode", "reduced_t
 _BESIDE_LOSS = frozenset({
     "epoch", "grad_norm", "learning_rate", "lr", "rewards/chosen", *STEP_KEYS,
 })  # fmt: skip
-_WRAPPED = re.compile(r"(?:np\.)?\w+\(([^,]*)(?:,.*)?\)$")
+_WRAPPED = lazy.pattern(r"(?:np\.)?\w+\(([^,]*)(?:,.*)?\)$")
 
 
 @lru_cache(maxsize=4096)

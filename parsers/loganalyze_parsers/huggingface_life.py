@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from loganalyze import lazy
 from loganalyze.model import Event
-from loganalyze_parsers import lazy
 from loganalyze_parsers.api import Line, Taken
 from loganalyze_parsers.huggingface_keys import number_of
 from loganalyze_parsers.huggingface_steps import StepClock

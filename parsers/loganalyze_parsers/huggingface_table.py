@@ -16,8 +16,7 @@
 
 from __future__ import annotations
 
-import re
-
+from loganalyze import lazy
 from loganalyze.model import Reading
 from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.huggingface_keys import plain_key, reveal_hidden_nan, values_of
@@ -28,7 +27,7 @@ _NAMES = {
     "Training Loss": "loss", "Validation Loss": "eval_loss", "Epoch": "epoch", "Step": "step",
     "Model Preparation Time": "model_preparation_time",
 }  # fmt: skip
-_HTML = re.compile(r"<t([hd])[^>]{0,400}>([^<]{0,400})</t[hd]>")
+_HTML = lazy.pattern(r"<t([hd])[^>]{0,400}>([^<]{0,400})</t[hd]>")
 
 
 class TableReader:

@@ -8,9 +8,9 @@ validator: a number like `007` that JSON forbids is read where others of its kin
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 
+from loganalyze import lazy
 from loganalyze_parsers.lessons import Lesson
 from loganalyze_parsers.template_reader import TemplateReader
 from loganalyze_parsers.templates import Slot
@@ -20,7 +20,7 @@ MOST_SHAPES = 24
 _TEXT = rb'"((?:[^"\\\x00-\x1f]|\\.)*)"'
 _NUMBER = rb"(-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?)"
 _VALUE = rb"(?:" + _NUMBER + rb"|null|true|false|" + _TEXT + rb")"
-_PAIR = re.compile(rb"\s*" + _TEXT + rb"\s*:\s*" + _VALUE + rb"\s*")
+_PAIR = lazy.pattern(rb"\s*" + _TEXT + rb"\s*:\s*" + _VALUE + rb"\s*")
 #: Texts that are numbers: with them a line is no constant.
 _WORDS = frozenset({b"NaN", b"Infinity", b"-Infinity"})
 

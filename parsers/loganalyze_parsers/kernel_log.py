@@ -8,13 +8,12 @@ boot, which name no moment, `dmesg -T` prints a date:
 
 from __future__ import annotations
 
-import re
-
+from loganalyze import lazy
 from loganalyze_parsers.prefixes import wall_seconds
 
 #: By hand, because month names of the standard library follow the locale.
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
-_DATED = re.compile(r"^\[[A-Z][a-z]{2} ([A-Z][a-z]{2}) {1,2}(\d{1,2}) (\d\d:\d\d:\d\d) (\d{4})\]")
+_DATED = lazy.pattern(r"^\[[A-Z][a-z]{2} ([A-Z][a-z]{2}) {1,2}(\d{1,2}) (\d\d:\d\d:\d\d) (\d{4})\]")
 
 
 def kernel_seconds(text: str) -> float | None:

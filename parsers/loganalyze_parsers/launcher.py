@@ -21,8 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from loganalyze import config
-from loganalyze_parsers import lazy
+from loganalyze import config, lazy
 from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.failures import failure_event
 from loganalyze_parsers.failures_text import Found

@@ -7,13 +7,13 @@ does not fit to the last byte are not read.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
+from loganalyze import lazy
 from loganalyze_parsers.digits import WORD, Bools, Bytes, Ints
 from loganalyze_parsers.kernel import Program, kernel, program_of
 from loganalyze_parsers.spans import (
@@ -28,7 +28,7 @@ from loganalyze_parsers.spans import (
 from loganalyze_parsers.templates import Layout, Slot, agrees, fixed_values, layout_of
 
 #: One digit, a point and an exponent: always as long.
-_SCIENTIFIC = re.compile(r"\d\.\d+[eE][+-]\d\d")
+_SCIENTIFIC = lazy.pattern(r"\d\.\d+[eE][+-]\d\d")
 #: Rows read at once: their words and numbers stay in a core's own cache.
 _ROWS = 8192
 #: Lines from this length on are not read by templates.

@@ -13,11 +13,11 @@ flat part of the YAML), and what steps a version covers, to see whether it goes 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from loganalyze import lazy
 from loganalyze.model import Batch, Event, LineRef
 from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.csv_table import sniffed_header
@@ -25,7 +25,7 @@ from loganalyze_parsers.tables import is_lightning, read_table
 from loganalyze_parsers.tables import parse as parse_table
 from loganalyze_parsers.tracker_events import Extent, extent_of_steps
 
-_SETTING = re.compile(r"([A-Za-z_][\w./-]*):\s+(\S.*)$")
+_SETTING = lazy.pattern(r"([A-Za-z_][\w./-]*):\s+(\S.*)$")
 _MOST_BYTES = 1024 * 1024
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from loganalyze import lazy
 from loganalyze.model import Event, LineRef, Reading
-from loganalyze_parsers import lazy
 from loganalyze_parsers.api import Line, Taken
 from loganalyze_parsers.megatron_fields import gib_to_bytes
 from loganalyze_parsers.numbers import NUMBER

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from loganalyze import lazy
 from loganalyze_parsers.blocks import Block
 from loganalyze_parsers.bulk_lines import epoch_seconds
 from loganalyze_parsers.commas import has_commas
@@ -29,11 +30,11 @@ from loganalyze_parsers.spans import Floats
 from loganalyze_parsers.template_reader import TemplateReader
 from loganalyze_parsers.templates import Slot, simple_number
 
-_TIME = re.compile(
+_TIME = lazy.pattern(
     r"(?:\[|^)(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d(?:\.\d{1,9})?)(?=[\]Z+ -])"
 )
 _TIME_NAMES = ("year", "month", "day", "hour", "minute", "second")
-_MARK = re.compile(rb"iteration +\d")
+_MARK = lazy.pattern(rb"iteration +\d")
 _TIME_PREFIX = "time/"
 Keys = dict[str, npt.NDArray[np.int32] | npt.NDArray[np.int64]]
 

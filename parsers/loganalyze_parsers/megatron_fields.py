@@ -7,9 +7,9 @@ times in ms or s, memory in GB that are 1024**3 bytes (torch.cuda counters divid
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 
+from loganalyze import lazy
 from loganalyze_parsers.numbers import BYTES, leading_number
 
 _GIB = 1024.0**3
@@ -54,7 +54,7 @@ _BEFORE_LOSS = frozenset(
 )
 #: Keys printed behind the loss: where one of them stands and no loss does, the loss was left out.
 BEHIND_LOSS = frozenset({"loss_scale", "grad_norm", "num_zeros", "params_norm", "skipped_steps"})
-_SPACES = re.compile(r"\s+")
+_SPACES = lazy.pattern(r"\s+")
 
 
 def field_values(key: str, text: str) -> Iterator[tuple[str, float]]:

@@ -23,8 +23,7 @@ training/theoretical_memory_usage.py; Megatron-Bridge training/utils/train_utils
 
 from __future__ import annotations
 
-import re
-
+from loganalyze import lazy
 from loganalyze.model import Event, Reading
 from loganalyze_parsers.api import Line, Taken
 from loganalyze_parsers.numbers import NUMBER
@@ -33,17 +32,17 @@ MARKERS = (
     "Rtt/Rnk", "^^^^ ", "Step Time : ", "Theoretical memory", "Total training energy",
     "# GPUs: ", "across ranks (ms)",
 )  # fmt: skip
-_STRAGGLER = re.compile(rf"(M[nx]\w{{1,120}})/Rnk: *({NUMBER})(ms|us|W|C|%|MHz|TF)/(\d{{1,9}})")
-_EXTREMES = re.compile(r"\^{4} (?:Bottom|Top) \d+ Ranks")
-_BRIDGE = re.compile(rf"Step Time : *({NUMBER})s GPU utilization: *({NUMBER}) ?MODEL_TFLOP/s/GPU")
-_THEORY = re.compile(rf"([a-z][a-z ]{{0,120}})=({NUMBER}) MB")
-_ENERGY = re.compile(rf"Total training energy \(GPU\): *({NUMBER}) *MJ")
-_JOB = re.compile(r"Job ID: (\S*)\s+# GPUs: (\d{1,9})\s+([^\t]+)")
-_JOB_FIELD = re.compile(
+_STRAGGLER = lazy.pattern(rf"(M[nx]\w{{1,120}})/Rnk: *({NUMBER})(ms|us|W|C|%|MHz|TF)/(\d{{1,9}})")
+_EXTREMES = lazy.pattern(r"\^{4} (?:Bottom|Top) \d+ Ranks")
+_BRIDGE = lazy.pattern(rf"Step Time : *({NUMBER})s GPU utilization: *({NUMBER}) ?MODEL_TFLOP/s/GPU")
+_THEORY = lazy.pattern(rf"([a-z][a-z ]{{0,120}})=({NUMBER}) MB")
+_ENERGY = lazy.pattern(rf"Total training energy \(GPU\): *({NUMBER}) *MJ")
+_JOB = lazy.pattern(r"Job ID: (\S*)\s+# GPUs: (\d{1,9})\s+([^\t]+)")
+_JOB_FIELD = lazy.pattern(
     rf"(Iteration|Job throughput|Cumulative throughput|[\w ()-]{{1,120}}): ({NUMBER})"
 )
-_RANK_ROW = re.compile(rf"^rank +(\d{{1,9}}): *({NUMBER})$")
-_TIMER_NAME = re.compile(r"^([\w/,-]+):$")
+_RANK_ROW = lazy.pattern(rf"^rank +(\d{{1,9}}): *({NUMBER})$")
+_TIMER_NAME = lazy.pattern(r"^([\w/,-]+):$")
 _SI = {"ms": 1e-3, "us": 1e-6, "W": 1.0, "C": 1.0, "%": 0.01, "MHz": 1e6, "TF": 1.0}
 
 

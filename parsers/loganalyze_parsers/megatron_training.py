@@ -7,20 +7,20 @@ Fragments of several ranks may stand on one line, and one record may be wrapped 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from loganalyze import lazy
 from loganalyze.model import LineRef, Reading
 from loganalyze_parsers.api import Line
 from loganalyze_parsers.megatron_fields import field_values, loss_left_out, mended, named_field
 
-START = re.compile(r"(?:samples/sec: *[\d.]+ *\| *)?\biteration +(\d+) */ *(\d+)(?: *\||(?= *$))")
-_CONTINUES = re.compile(
+START = lazy.pattern(r"(?:samples/sec: *[\d.]+ *\| *)?\biteration +(\d+) */ *(\d+)(?: *\||(?= *$))")
+_CONTINUES = lazy.pattern(
     r"^(?!time |times |\(min|max time|WARNING|INFO)[\w ().,:/%+-]{1,200}(?:\||$)"
 )
 #: v1 and older print `learning rate 1.0E-05` without a colon.
-_OLD_FIELD = re.compile(r"^(.*\S)\s{1,99}([-+]?(?:[\d.]{1,99}(?:[eE][-+]?\d+)?|nan|NAN|inf))$")
+_OLD_FIELD = lazy.pattern(r"^(.*\S)\s{1,99}([-+]?(?:[\d.]{1,99}(?:[eE][-+]?\d+)?|nan|NAN|inf))$")
 
 
 @dataclass(slots=True)

@@ -11,13 +11,13 @@ of a run are columns of one table, see tracker_folders and tracker_join.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from loganalyze import lazy
 from loganalyze.model import Account, Batch, Event, LineRef, Problem
 from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.blocks import Block, line_bounds, open_bytes, read_blocks
@@ -27,10 +27,10 @@ from loganalyze_parsers.tracker_frames import Rows, column, readings_of
 from loganalyze_parsers.tracker_names import framework_of
 from loganalyze_parsers.unpack import broken
 
-_LINE = re.compile(rb"\d{1,14} \S+(?: -?\d+)?(?: \S+ \S+)?\r?\n")
+_LINE = lazy.pattern(rb"\d{1,14} \S+(?: -?\d+)?(?: \S+ \S+)?\r?\n")
 _MOST_DIGITS = 16  # of a time in milliseconds or a step; more is damage
 _STATUS = {"3": "FINISHED", "4": "FAILED", "5": "KILLED"}
-_SETTING = re.compile(r"(\w+): ?(.*)")
+_SETTING = lazy.pattern(r"(\w+): ?(.*)")
 
 
 def metric_key(path: Path) -> str | None:

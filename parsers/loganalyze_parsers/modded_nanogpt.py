@@ -16,8 +16,8 @@ difference of two lines; step_avg is a mean since the start and is `nan` in the 
 
 from __future__ import annotations
 
+from loganalyze import lazy
 from loganalyze.model import Reading
-from loganalyze_parsers import lazy
 from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.pairs import PairFormat, PairReader
 

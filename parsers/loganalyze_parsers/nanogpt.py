@@ -18,7 +18,7 @@ other batches, not a step's loss.
 
 from __future__ import annotations
 
-from loganalyze_parsers import lazy
+from loganalyze import lazy
 from loganalyze_parsers.pairs import PairFormat, pair_dialect
 
 _NAMES = {

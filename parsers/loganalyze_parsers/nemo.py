@@ -18,8 +18,8 @@ printed again and again until the next validation, so only a change of it is kep
 
 from __future__ import annotations
 
+from loganalyze import lazy
 from loganalyze.model import Reading
-from loganalyze_parsers import lazy
 from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.pairs import PairFormat, named
 

@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-from loganalyze import config
+from loganalyze import config, lazy
 from loganalyze_parsers.markers import holds
 
 _BLANK = "blank line"
@@ -25,7 +25,7 @@ _SCAN_CHARS = 2000
 _MEMO_LINES = 20_000
 _MEMO_CHARS = 400
 #: A training quantity with a number behind it, or a number with a unit; in lower case.
-_NUMBERS = re.compile(
+_NUMBERS = lazy.pattern(
     r"(?:loss|perplexity|ppl|bpb|norm|grad|lr|learning[ _-]rate|acc(?:uracy)?|reward|score|entropy"
     r"|kl|mfu|tflops?|tok(?:en)?s?/s(?:ec)?|throughput|step|iter(?:ation)?|epoch)\b[^\w\n]{0,6}"
     r"(?:[-+]?\.?\d|nan\b|inf\b)|\d ?(?:[gm]i?b|tflops?|ms)\b"
@@ -36,7 +36,7 @@ _QUANTITIES = (
     "ms",
 )  # fmt: skip
 #: Words that a failure may hide behind, in lower case.
-_FAILURE = re.compile(
+_FAILURE = lazy.pattern(
     r"(?:\b(?:fail(?:ed|ure|s)?|fatal|killed|abort(?:ed|ing)?|timed? ?out|oom|crash(?:ed)?|nan|inf"
     r"|corrupt(?:ed)?|segfault|out of memory|cannot|could not|unable|overflow|invalid|denied"
     r"|refused|dead|lost|missing|panic)|(?:errors?|exceptions?))\b"
@@ -76,9 +76,9 @@ def _rules() -> tuple[_Rule, ...]:
             name=name,
             starts=tuple(entry.get("starts", ())),
             contains=tuple(entry.get("contains", ())),
-            pattern=re.compile(entry["pattern"]) if "pattern" in entry else None,
+            pattern=lazy.pattern(entry["pattern"]) if "pattern" in entry else None,
             needs=tuple(entry.get("needs", ())),
-            inside=re.compile(entry["inside"]) if "inside" in entry else None,
+            inside=lazy.pattern(entry["inside"]) if "inside" in entry else None,
             sure=entry.get("sure", False),
         )
         for name, entry in config.load_data("noise.toml").items()

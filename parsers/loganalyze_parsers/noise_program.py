@@ -7,18 +7,18 @@ running trainer prints, or where lines stop to look like a program.
 
 from __future__ import annotations
 
-import re
+from loganalyze import lazy
 
-_IMPORT = re.compile(
+_IMPORT = lazy.pattern(
     r"^(?:import [\w.]+(?:(?: as \w{1,99})?(?:, ?[\w.]{1,99})*)?|from [\w.]+ import [\w*., ()]+)"
     r"(?: {0,9}#.*)?$"
 )
-_RULE = re.compile(r"^[=]{20,}$")
-_RUNNING = re.compile(
+_RULE = lazy.pattern(r"^[=]{20,}$")
+_RUNNING = lazy.pattern(
     r"^(?:step|iter(?:ation)?|epoch|s|it)[: ]*\d+(?:/\d+)?\b|^\{'|^\[INFO"
     r"|^Traceback \(most recent call last\):$|^(?:slurmstepd|srun): |^Running \w+ \d"
 )
-_CODE = re.compile(
+_CODE = lazy.pattern(
     r"^(?:import |from \S+ import|(?:async )?def |class |return\b|if |elif |else:|for |while |"
     r"with |try:|except\b|finally:|raise\b|assert |yield\b|pass$|break$|continue$|del |global |"
     r"nonlocal |"

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import re
 
+from loganalyze import lazy
+
 #: A number in running text: sign, thousands commas, exponent, or one of the non-finite words.
 NUMBER = (
     r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|"
     r"\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
 )
-_NUMBER = re.compile(NUMBER)
-_GOES_ON = re.compile(r"[,.]\d")  # what was found is not the whole number: 4,03 or 1.2.3
+_NUMBER = lazy.pattern(NUMBER)
+_GOES_ON = lazy.pattern(r"[,.]\d")  # what was found is not the whole number: 4,03 or 1.2.3
 _MISSING = frozenset({"", "-", "none", "null", "n/a", "[n/a]", "no log", "[not supported]"})
 
 _MOST_DIGITS = 1000  # Python refuses some thousands

@@ -17,12 +17,11 @@ comes again where the tool was started again.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from loganalyze import config
+from loganalyze import config, lazy
 from loganalyze.model import Batch, Event, LineRef, Problem, Reading
 from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.numbers import leading_number
@@ -53,8 +52,8 @@ _NAMED = frozenset({
     "timestamp", "index", "name", "uuid", "gpu_uuid", "pci.bus_id", "count", "serial", "gpu_name",
     "driver_version", "pstate",
 })  # fmt: skip
-_UNIT = re.compile(r" ?\[[^\[\]]{0,40}\]$")
-_STAMP = re.compile(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(?:\.\d+)?$")
+_UNIT = lazy.pattern(r" ?\[[^\[\]]{0,40}\]$")
+_STAMP = lazy.pattern(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(?:\.\d+)?$")
 _LOST = ("[GPU is lost]", "[Unknown Error]", "GPU is lost", "[GPU requires reset]")
 #: Unit of a value -> the columns it stands for, in the usual order of a query.
 _BY_UNIT = {
@@ -134,7 +133,7 @@ class _Rows:
         return None if name is None else self._gpus.setdefault(name, len(self._gpus))
 
 
-_HEX = re.compile(r"0x[0-9a-fA-F]{1,32}")
+_HEX = lazy.pattern(r"0x[0-9a-fA-F]{1,32}")
 
 
 def _value(name: str, cell: str) -> Iterator[tuple[str, float]]:

@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from loganalyze import lazy
 from loganalyze.model import Reading
 from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.numbers import MAGNITUDE, NUMBER, goes_on, number, whole
 
 Names = Mapping[str, tuple[str, float]]
-_VALUE = re.compile(rf"(?:np\.float\d+\()?({NUMBER})\)?\s*([KMGBTP](?![A-Za-z]))?(%)?")
+_VALUE = lazy.pattern(rf"(?:np\.float\d+\()?({NUMBER})\)?\s*([KMGBTP](?![A-Za-z]))?(%)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,14 @@ from calendar import timegm
 from dataclasses import dataclass
 from datetime import datetime
 
-_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-_INVISIBLE = re.compile("[\u200b\u200c\u200d\ufe0f\ufeff\u2060]")
-_LOCAL = re.compile(r"\[default(\d{1,3})\]:")
+from loganalyze import lazy
+
+_ANSI = lazy.pattern(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_INVISIBLE = lazy.pattern("[\u200b\u200c\u200d\ufe0f\ufeff\u2060]")
+_LOCAL = lazy.pattern(r"\[default(\d{1,3})\]:")
 _TIMESTAMP = r"(?P<time>\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?)(?:Z|[+-]\d\d:?\d\d)?"
 _PREFIXES = tuple(
-    re.compile(pattern)
+    lazy.pattern(pattern)
     for pattern in (
         r"\[default(?P<rank>\d{1,9})\]:",
         r"\[rank(?P<rank>\d{1,9})\]:",

@@ -15,7 +15,7 @@ verl prints values as plain numbers or `np.float64(0.3)`; its `step:0` line has 
 
 from __future__ import annotations
 
-from loganalyze_parsers import lazy
+from loganalyze import lazy
 from loganalyze_parsers.pairs import PairFormat, pair_dialect
 
 _N = r"(?:np\.float\d+\()?[-+]?(?:nan|inf|[\d.]+(?:[eE][-+]?\d+)?)\)?"

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from loganalyze_parsers import lazy
+from loganalyze import lazy
 from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.pairs import PairFormat, PairReader, pair_dialect
 

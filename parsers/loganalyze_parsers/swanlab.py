@@ -16,14 +16,13 @@ the only clock: the time per step is a difference of two of them.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
+from loganalyze import lazy
 from loganalyze.model import Account, Batch, LineRef, Problem, Reading
-from loganalyze_parsers import lazy
 from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.blocks import line_bounds, open_bytes, read_blocks
 from loganalyze_parsers.frames import readings_frame
@@ -31,7 +30,7 @@ from loganalyze_parsers.numbers import whole
 from loganalyze_parsers.swanlab_tags import column_name
 from loganalyze_parsers.tracker_names import known
 
-_ROW = re.compile(rb'\s*\{\s*"index":\s*\d+,\s*"data":.*"create_time":\s*"')
+_ROW = lazy.pattern(rb'\s*\{\s*"index":\s*\d+,\s*"data":.*"create_time":\s*"')
 #: Part of a name -> metric, the first that fits.
 _NAMES = (
     (lazy.pattern(r"grad_?norm"), "grad_norm"),

@@ -13,13 +13,13 @@ and gradient norm are taken from __MAX where it differs; the drawn value and __M
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
 
+from loganalyze import lazy
 from loganalyze.model import Account, Batch, Problem
 from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.csv_table import sniffed_header
@@ -29,9 +29,9 @@ from loganalyze_parsers.tracker_frames import Rows, readings_of
 from loganalyze_parsers.tracker_names import known, plain
 
 _PART = " - "
-_BOUND = re.compile(r"__(MIN|MAX)$")
+_BOUND = lazy.pattern(r"__(MIN|MAX)$")
 _BOARD = ("Wall time", "Step", "Value")
-_TAG = re.compile(r"(?:^|[-_.])tag[-_](.+?)(?: ?\(\d+\))?\.csv")
+_TAG = lazy.pattern(r"(?:^|[-_.])tag[-_](.+?)(?: ?\(\d+\))?\.csv")
 _RELATIVE = ("relative time", "wall time")
 #: Metrics whose extreme counts: what __MAX shows must not be lost.
 _WORST_IS_HIGH = frozenset({"loss", "val_loss", "grad_norm"})

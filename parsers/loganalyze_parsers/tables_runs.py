@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from loganalyze import lazy
 from loganalyze.model import Account, Batch, Problem
 from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.blocks import open_bytes
@@ -34,9 +35,9 @@ from loganalyze_parsers.unpack import broken
 
 _RUNS_TABLE = {"Name", "State", "Created", "Runtime"}
 _NAMES = ("run_name", "Name", "name", "run_id", "run", "experiment", "id")
-_LIST = re.compile(rb'(?:^|[,;\t])"?\[\s*-?(?:\d|NaN|Inf)')
-_FINAL = re.compile(r"(?:final|best|last)_\w*(?:loss|acc|ppl|perplexity)")
-_CURVE = re.compile(r"[ _-]?(?:curve|history|values|list|series)$", re.IGNORECASE)
+_LIST = lazy.pattern(rb'(?:^|[,;\t])"?\[\s*-?(?:\d|NaN|Inf)')
+_FINAL = lazy.pattern(r"(?:final|best|last)_\w*(?:loss|acc|ppl|perplexity)")
+_CURVE = lazy.pattern(r"[ _-]?(?:curve|history|values|list|series)$", re.IGNORECASE)
 _HEAD_BYTES = 1 << 20
 
 

@@ -10,13 +10,13 @@ exact in a double).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from loganalyze import lazy
 from loganalyze_parsers.digits import (
     WORD,
     Bools,
@@ -32,7 +32,7 @@ from loganalyze_parsers.digits import (
 
 Floats = npt.NDArray[np.float64]
 
-_SIMPLE = re.compile(r"(\d+(?:\.\d+)?)(?:[eE]([+-])(\d\d))?")
+_SIMPLE = lazy.pattern(r"(\d+(?:\.\d+)?)(?:[eE]([+-])(\d\d))?")
 _MAX_DIGITS = 15
 _MAX_POWER = 22
 _POWERS: Floats = np.array([float(10**k) for k in range(_MAX_POWER + 1)])

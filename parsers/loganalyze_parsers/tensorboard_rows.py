@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from loganalyze import lazy
 from loganalyze.model import Problem
 from loganalyze_parsers.tfevents_records import HEAD, TAIL, RecordBlock
 from loganalyze_parsers.tfevents_scalars import Odd, Scalars
@@ -19,9 +19,9 @@ from loganalyze_parsers.tracker_names import is_twin, plain
 IntArray = npt.NDArray[np.int64]
 
 #: Folders that Keras and others put the validation writer's file into, with the same tags.
-_VALIDATION = re.compile(r"(?:val(?:id(?:ation)?)?|eval(?:uation)?)$")
+_VALIDATION = lazy.pattern(r"(?:val(?:id(?:ation)?)?|eval(?:uation)?)$")
 #: torchtitan may give every rank a folder of its own.
-RANK_FOLDER = re.compile(r"rank[_-]?(\d+)$")
+RANK_FOLDER = lazy.pattern(r"rank[_-]?(\d+)$")
 
 
 class Columns:

@@ -132,7 +132,8 @@ class TextLog:
             last[at] = at
             made.frames.append(frame)
             made.taken[at] = True
-            made.steps[at] = frame["step"].fill_null(-1).to_numpy()
+            steps = frame["step"]
+            made.steps[at] = (steps.fill_null(-1) if steps.null_count() else steps).to_numpy()
             made.last[index] = np.maximum.accumulate(last)
             self._made[self._dialects[index].name] += len(frame)
         return made

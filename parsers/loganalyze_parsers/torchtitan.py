@@ -16,7 +16,7 @@ the last line, tps counts one device.
 
 from __future__ import annotations
 
-from loganalyze_parsers import lazy
+from loganalyze import lazy
 from loganalyze_parsers.pairs import PairFormat, pair_dialect
 
 _GIB = 1024.0**3

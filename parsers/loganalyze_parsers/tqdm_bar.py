@@ -20,13 +20,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from loganalyze import lazy
 from loganalyze_parsers.numbers import number
 
 #: What every bar ends with; `feed` need not look at a line without one of them.
 MARKERS = ("it/s", "s/it")
 
 _CLOCK = r"(?:\d{1,9} days?, )?\d{1,9}(?::\d\d){1,2}|\?"
-_BAR = re.compile(
+_BAR = lazy.pattern(
     r"(?P<percent>\d{1,3})%\|[^|\r\n]{0,500}\|\s{0,20}"
     r"(?P<done>\d{1,15})/(?P<total>\d{1,15})\s{0,20}"
     rf"\[(?P<elapsed>{_CLOCK})<(?P<left>{_CLOCK}),"
@@ -34,8 +35,8 @@ _BAR = re.compile(
     r"(?:,\s*(?P<postfix>[^\]\r\n]{0,2000}))?\]"
 )
 #: What stands before these is not the bar's own text: another bar, a glued dictionary.
-_ENDS_OTHER = re.compile(r"[|\r\n\]}]")
-_PAIR = re.compile(r"([A-Za-z][\w/. -]{0,120}?)\s{0,20}[=:]\s{0,20}([^,=]{1,200}?)(?=,|$)")
+_ENDS_OTHER = lazy.pattern(r"[|\r\n\]}]")
+_PAIR = lazy.pattern(r"([A-Za-z][\w/. -]{0,120}?)\s{0,20}[=:]\s{0,20}([^,=]{1,200}?)(?=,|$)")
 
 
 @dataclass(frozen=True, slots=True)

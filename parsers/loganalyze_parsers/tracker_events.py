@@ -8,17 +8,17 @@ written at the same time (another rank). Files without a scalar (failed starts) 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
 
+from loganalyze import lazy
 from loganalyze_parsers.frames import KEY_SCHEMA
 from loganalyze_parsers.tensorboard import parse
 
-_STAMP = re.compile(r"\.tfevents\.(\d+)\.")
+_STAMP = lazy.pattern(r"\.tfevents\.(\d+)\.")
 #: Share of tags in common, from which on two files may be of one run.
 _ALIKE = 0.5
 #: Logging intervals that may lie between the last step and the first one of the next file.

@@ -8,22 +8,22 @@ several runs (unrelated event files), one run many files (a file per metric).
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from loganalyze import lazy
 from loganalyze_parsers.lightning_csv import extent_of_table
 from loganalyze_parsers.numbers import is_digits
 from loganalyze_parsers.tensorboard_rows import RANK_FOLDER
 from loganalyze_parsers.tracker_events import chains_of, event_chains
 
-_RUN_FOLDER = re.compile(r"(?:offline-run|dryrun|run)-(?:(\d{8}_\d{6})-)?(.+)$")
-_SWANLAB_FOLDER = re.compile(r"run-\d{8}_\d{6}-\w+$")
+_RUN_FOLDER = lazy.pattern(r"(?:offline-run|dryrun|run)-(?:(\d{8}_\d{6})-)?(.+)$")
+_SWANLAB_FOLDER = lazy.pattern(r"run-\d{8}_\d{6}-\w+$")
 _LATEST = "latest-run"
-_OWN_LOG = re.compile(r"debug(?:-\w+)?\.log$")
-_VERSION = re.compile(r"version_(\d+)$")
-_MONITOR = re.compile(r"(?:Train|Eval|Validation)_(?:Samples|Eigenvalues)_\w+\.csv$")
+_OWN_LOG = lazy.pattern(r"debug(?:-\w+)?\.log$")
+_VERSION = lazy.pattern(r"version_(\d+)$")
+_MONITOR = lazy.pattern(r"(?:Train|Eval|Validation)_(?:Samples|Eigenvalues)_\w+\.csv$")
 _BESIDE = (
     "wandb-summary.json", "wandb-metadata.json", "config.yaml", "requirements.txt", "diff.patch",
     "conda-environment.yaml", "output.log", "hparams.yaml",

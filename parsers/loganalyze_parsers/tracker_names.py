@@ -16,6 +16,8 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
+from loganalyze import lazy
+
 _GIB = 1024.0**3
 
 #: (metric, factor to its unit, tags as plain() spells them: the surest first).
@@ -169,14 +171,14 @@ _KNOWN: Mapping[str, tuple[str, float, int]] = {
         for place, tag in enumerate(tags.split())
     },
 }
-_TRAIN_LOSS = re.compile(
+_TRAIN_LOSS = lazy.pattern(
     r"(?:train(?:ing|er)?|loss|losses)/(?:\w*_)?(?:loss|crossentropy\w*|cross_entropy)$"
 )
-_LEARNING_RATE = re.compile(
+_LEARNING_RATE = lazy.pattern(
     r"(?:lr|learning_rate)_(?!.*(?:mult|scale|decay|step))\w+(?:/(?:pg1|group0))?$"
 )
 #: x axes other than the step: the same numbers a second time.
-_TWIN = re.compile(r"(?: vs |-vs-)(?:samples|tokens|gigaflos|steps)\b", re.IGNORECASE)
+_TWIN = lazy.pattern(r"(?: vs |-vs-)(?:samples|tokens|gigaflos|steps)\b", re.IGNORECASE)
 #: Columns that hold the training step, the surest first; the tracker's own counter comes last.
 STEP_TAGS = (
     "train/global_step", "global_step", "trainer/global_step", "iteration", "iterations", "iter",

@@ -18,7 +18,6 @@ the same run, unless its folder was used twice. all_results.json holds no curve 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from loganalyze import lazy
 from loganalyze.model import Account, Batch, Event, LineRef, Problem, Reading
 from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.blocks import line_bounds, open_bytes
@@ -42,11 +42,11 @@ from loganalyze_parsers.spans import Floats
 from loganalyze_parsers.trainer_entries import Entries, entries_frame, entries_of
 from loganalyze_parsers.unpack import broken
 
-_START = re.compile(
+_START = lazy.pattern(
     rb'\s*\{\s*"(?:best_global_step|best_metric|best_model_checkpoint|epoch|eval_steps|'
     rb'global_step|is_hyper_param_search|log_history)"'
 )
-_HISTORY = re.compile(r'"log_history"\s*:\s*\[')
+_HISTORY = lazy.pattern(r'"log_history"\s*:\s*\[')
 _SETTINGS = (
     "eval_steps", "logging_steps", "max_steps", "num_train_epochs", "save_steps",
     "train_batch_size", "best_metric", "best_model_checkpoint", "global_step",

@@ -10,17 +10,17 @@ in wandb-metadata.json are personal data and not read.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from loganalyze import lazy
 from loganalyze.model import Account, Batch, Event, LineRef, Problem
 from loganalyze_parsers.wandb_history import flat_numbers
 
 _TEXT_LIMIT = 200
 _MAX_BYTES = 4 * 1024 * 1024
-_TOP = re.compile(r"(?P<quote>['\"]?)(?P<key>[^\s:'\"#][^:'\"]*)(?P=quote):\s*$")
-_VALUE = re.compile(r"\s+value:\s*(?P<value>\S.*)$")
+_TOP = lazy.pattern(r"(?P<quote>['\"]?)(?P<key>[^\s:'\"#][^:'\"]*)(?P=quote):\s*$")
+_VALUE = lazy.pattern(r"\s+value:\s*(?P<value>\S.*)$")
 _MACHINE_KEYS = ("gpu", "gpu_count", "cpu_count", "cpu_count_logical", "gpuapple", "cuda")
 
 

@@ -8,15 +8,16 @@ interval are merged. `gpu.N.memory` is the share of time the memory was busy, no
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from loganalyze import lazy
+
 _MIB = 1024.0**2
-_GPU = re.compile(r"(?:system[./])?gpu\.(process\.)?(\d+)\.(\w+)$")
-_SHARED = re.compile(r"/l:(.*)$")  # label of the writer in shared mode, one a node
-_CORE = re.compile(r"cpu\.\d+\.cpu_percent$")
+_GPU = lazy.pattern(r"(?:system[./])?gpu\.(process\.)?(\d+)\.(\w+)$")
+_SHARED = lazy.pattern(r"/l:(.*)$")  # label of the writer in shared mode, one a node
+_CORE = lazy.pattern(r"cpu\.\d+\.cpu_percent$")
 _GPU_KEYS: Mapping[str, tuple[str, float]] = {
     "gpu": ("gpu_util", 0.01),
     "memory": ("gpu_mem_bandwidth_util", 0.01),

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import loganalyze_parsers
 import pytest
-from loganalyze_parsers.lazy import _Lazy
 from pattern_growth import faults
 
 import loganalyze
+from loganalyze.lazy import _Lazy
 
 #: What a pattern below is tried on is short, whatever the log: (module.name, why).
 SHORT = {
