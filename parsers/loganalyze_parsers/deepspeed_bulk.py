@@ -164,7 +164,7 @@ def _frame(text: Text, block: Block, rows: Rows, source: int) -> pl.DataFrame:
     times = {name: rows.column(name) for name in _TIMES}
     if not is_a_time(times).all():
         raise ValueError("a stamp that is no time")
-    seconds = (epoch_seconds(times) + times["second"].astype(np.int64)).astype(np.float64)
+    seconds = epoch_seconds(times) + times["second"]
     columns = {
         "step": pl.Series(rows.column("step").astype(np.int64)),
         "wall_s": pl.Series(seconds + times["thousandths"] / 1000.0),

@@ -49,10 +49,19 @@ static const double TENS[MOST_TENS + 1] = {
     1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
 };
 
-static uint64_t power_of_five(int power) {
-    uint64_t made = 1;
-    while (power-- > 0) made *= 5;
-    return made;
+static const uint64_t FIVES[MOST_FIVES + 1] = {
+    1ull, 5ull, 25ull, 125ull, 625ull, 3125ull, 15625ull, 78125ull, 390625ull, 1953125ull,
+    9765625ull, 48828125ull, 244140625ull, 1220703125ull, 6103515625ull, 30517578125ull,
+    152587890625ull, 762939453125ull, 3814697265625ull, 19073486328125ull, 95367431640625ull,
+    476837158203125ull, 2384185791015625ull, 11920928955078125ull, 59604644775390625ull,
+    298023223876953125ull, 1490116119384765625ull, 7450580596923828125ull,
+};
+
+/* digits * 10^power; |power| <= MOST_TENS. Most numbers are whole, and a division takes longer
+   than all else that is done to one. */
+static double times_ten(uint64_t digits, int power) {
+    if (!power) return (double)digits;
+    return power < 0 ? (double)digits / TENS[-power] : (double)digits * TENS[power];
 }
 
 static double power_of_two(int power) {
@@ -74,11 +83,11 @@ static double scaled(uint64_t digits, int power) {
     int two = power, inexact = 0;
     if (digits == 0) return 0.0;
     if (digits <= (uint64_t)1 << 53 && power >= -MOST_TENS && power <= MOST_TENS)
-        return power < 0 ? (double)digits / TENS[-power] : (double)digits * TENS[power];
+        return times_ten(digits, power);
     if (power >= 0) {
-        wide = (unsigned __int128)digits * power_of_five(power);
+        wide = (unsigned __int128)digits * FIVES[power];
     } else {
-        uint64_t divisor = power_of_five(-power);
+        uint64_t divisor = FIVES[-power];
         int up = __builtin_clzll(digits);
         unsigned __int128 dividend = (unsigned __int128)(digits << up) << 63;
         wide = dividend / divisor; /* at least 2^63: enough bits to round */
@@ -94,8 +103,15 @@ static double scaled(uint64_t digits, int power) {
     return (double)kept * power_of_two(two + drop);
 }
 
-/* Appends the digits from `at` on to *value; where they end. */
-static const uint8_t *digits_of(const uint8_t *at, const uint8_t *end, uint64_t *value) {
+static uint64_t word_at(const uint8_t *at) {
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    return word;
+}
+
+/* Appends the digits from `at` on to *value; where they end. (Eight at once by word arithmetic was
+   tried, and is slower on the numbers of logs.) */
+static inline const uint8_t *digits_of(const uint8_t *at, const uint8_t *end, uint64_t *value) {
     uint64_t made = *value;
     unsigned digit;
     for (; at < end && (digit = (unsigned)*at - '0') <= 9; at++) made = made * 10 + digit;
@@ -108,7 +124,7 @@ static int plain_digits(const uint8_t *at, int64_t length, int decimals, uint64_
     const uint8_t *end = at + length, *point = end - decimals - 1;
     *value = 0;
     if (!decimals) return length > 0 && digits_of(at, end, value) == end;
-    return point > at && digits_of(at, end, value) == point && *point == '.' &&
+    return point > at && digits_of(at, point, value) == point && *point == '.' &&
            digits_of(point + 1, end, value) == end;
 }
 
@@ -125,7 +141,7 @@ static int fixed_number(const uint8_t *at, const Step *step, double *value) {
         power += tail[1] == '-' ? -(int)size : (int)size;
         if (power < -MOST_TENS || power > MOST_TENS) return 0;
     }
-    *value = power > 0 ? (double)digits * TENS[power] : (double)digits / TENS[-power];
+    *value = times_ten(digits, power);
     return 1;
 }
 
@@ -170,18 +186,54 @@ static const uint8_t *end_of(const uint8_t *at, const uint8_t *limit, const Step
     return 0;
 }
 
+/* Whether two texts are the same; most are short, where a call costs more than the work. */
+static int same(const uint8_t *one, const uint8_t *other, int64_t length) {
+    if (length >= 8) {
+        for (int64_t k = 0; k + 8 < length; k += 8)
+            if (word_at(one + k) != word_at(other + k)) return 0;
+        return word_at(one + length - 8) == word_at(other + length - 8);
+    }
+    for (int64_t k = 0; k < length; k++)
+        if (one[k] != other[k]) return 0;
+    return 1;
+}
+
+/* The longest text before the first number of free length: its place is the same on all lines,
+   so it tells at once which lines are not of this template. */
+typedef struct {
+    const Step *step;
+    int64_t offset;
+} Probe;
+
+static Probe probe_of(const Job *job) {
+    Probe best = {0, 0};
+    int64_t offset = 0;
+    for (const Step *step = job->steps; step < job->steps + job->step_count; step++) {
+        if (step->kind != TEXT && step->kind != FIXED) break;
+        if (step->kind == TEXT && (!best.step || step->length > best.step->length))
+            best = (Probe){step, offset};
+        offset += step->length;
+    }
+    return best;
+}
+
 enum { NOT_THIS, READ, LATER };
 
 /* One line; its numbers go into column `column` of the values. */
-static int line_of(const Job *job, int64_t line, int64_t column) {
+static int line_of(const Job *job, const Probe *probe, int64_t line, int64_t column) {
     const uint8_t *at = job->data + job->starts[line], *end = job->data + job->ends[line];
     const uint8_t *limit = job->data + job->size;
     int state = READ;
+    if (probe->step) {
+        int64_t length = probe->step->length;
+        if (end - at < probe->offset + length) return NOT_THIS;
+        if (!same(at + probe->offset, job->text + probe->step->place, length)) return NOT_THIS;
+    }
     for (const Step *step = job->steps; step < job->steps + job->step_count; step++) {
         double number = 0.0;
         if (step->kind == TEXT || step->kind == FIXED) {
             if (end - at < step->length) return NOT_THIS;
-            if (step->kind == TEXT && memcmp(at, job->text + step->place, (size_t)step->length))
+            if (step->kind == TEXT && !same(at, job->text + step->place, step->length))
                 return NOT_THIS;
             if (step->kind == FIXED && !fixed_number(at, step, &number)) return NOT_THIS;
             at += step->length;
@@ -193,7 +245,7 @@ static int line_of(const Job *job, int64_t line, int64_t column) {
                 if (!any_number(at, stop, &number)) state = LATER;
             } else {
                 if (!plain_digits(at, stop - at, step->decimals, &digits)) return NOT_THIS;
-                number = (double)digits / TENS[step->decimals];
+                number = times_ten(digits, -step->decimals);
             }
             at = stop;
         }
@@ -206,10 +258,11 @@ static int line_of(const Job *job, int64_t line, int64_t column) {
 /* Reads all lines of a job; how many were read. */
 API int64_t loganalyze_read(Job *job) {
     int64_t done = 0;
+    Probe probe = probe_of(job);
     job->later_count = 0;
     for (int64_t k = 0; k < job->count; k++) {
         int64_t line = job->lines[k];
-        int state = line_of(job, line, done);
+        int state = line_of(job, &probe, line, done);
         if (state == READ) job->read[done++] = line;
         if (state == LATER) job->later[job->later_count++] = line;
     }
