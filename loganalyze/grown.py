@@ -32,6 +32,7 @@ from loganalyze.parts import Parts, safe_name
 from loganalyze.reading import Parse, source_of, total_of
 from loganalyze.regrown import appended, assembled
 from loganalyze.store import is_run, read_head
+from loganalyze.store_parts import PART_ROWS
 
 _MARK, _STATE = "growth.json", "growth.state"
 _HEAD_BYTES = 64 << 10
@@ -87,8 +88,9 @@ class Memory:
         pieces = [bytes.fromhex(piece) for piece in source.pieces[: self.offset // PIECE]]
         with suppress(OSError):
             mark = {
-                "code": code_digest(), "masked": is_on(), "path": self.path.as_posix(),
-                "offset": self.offset, "line": self.line, "account": asdict(self.account),
+                "code": code_digest(), "part_rows": PART_ROWS, "masked": is_on(),
+                "path": self.path.as_posix(), "offset": self.offset, "line": self.line,
+                "account": asdict(self.account),
                 "frameworks": dict(self.frameworks), "pieces": [piece.hex() for piece in pieces],
                 "head": _hash(self.path, 0, min(_HEAD_BYTES, self.offset)),
                 "tail": _hash(self.path, len(pieces) * PIECE, self.offset),
@@ -169,6 +171,7 @@ def _mark(memory: Memory, place: Path) -> dict[str, Any] | None:
         mark: dict[str, Any] = json.loads((place / _MARK).read_text(encoding="utf-8"))
         same = (
             mark["code"] == code_digest()
+            and mark["part_rows"] == PART_ROWS
             and mark["masked"] == is_on()
             and mark["path"] == memory.path.as_posix()
             and mark["run"] == _run_digest(place)

@@ -16,10 +16,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from loganalyze.model import READING_COLUMNS
 from loganalyze.spill import release
 
 #: Rows of a part: enough for Parquet to pack them well, few enough to hold in memory.
-PART_ROWS = 1 << 18
+PART_ROWS = 1 << 17
 #: Rows that are encoded at once: a copy of them and the writer's buffers are in memory.
 _GROUP_ROWS = 1 << 16
 _THREADS = min(2, os.cpu_count() or 1)
@@ -69,7 +70,8 @@ def write_part(rows: pl.DataFrame, number: int, folder: Path) -> str:
 def _write_rows(rows: pl.DataFrame, path: Path) -> None:
     """Group by group, so that little is copied at once and mapped pages go back in between.
 
-    Integers as differences, which are small where lines follow each other.
+    Integers as differences, which are small where lines follow each other. Lowest and highest
+    values for the columns by which rows are looked up; for every metric they cost a tenth more.
     """
     schema = rows.head(0).to_arrow().schema
     integers = [field.name for field in schema if pa.types.is_integer(field.type)]
@@ -79,6 +81,7 @@ def _write_rows(rows: pl.DataFrame, path: Path) -> None:
         compression="zstd",
         compression_level=1,
         use_dictionary=False,
+        write_statistics=[name for name in READING_COLUMNS if name in schema.names],
         column_encoding=dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
     ) as writer:
         for first in range(0, len(rows), _GROUP_ROWS):

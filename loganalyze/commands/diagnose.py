@@ -9,6 +9,7 @@ import click
 
 from loganalyze.commands import options
 from loganalyze.commands.progress import byte_progress
+from loganalyze.digest import begin
 from loganalyze.errors import Incomplete
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ def command(
     loganalyze diagnose slurm-78.out --baseline runs/slurm-77
     loganalyze diagnose --follow slurm-78.out --exec './page-me.sh' --fail-on critical
     """
+    if not follow:
+        begin(paths)
     from loganalyze.pipeline import Judging
 
     judging = Judging(

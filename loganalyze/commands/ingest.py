@@ -9,6 +9,7 @@ import click
 
 from loganalyze.commands import options
 from loganalyze.commands.progress import byte_progress
+from loganalyze.digest import begin
 from loganalyze.errors import Incomplete
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def command(
     loganalyze ingest slurm-77.out slurm-77.err
     loganalyze ingest /shared/logs/job-78 --engine ray
     """
+    if not any(Path(store).glob("*/growth.json")):  # of a log seen before only news are hashed
+        begin(paths)
     from loganalyze.grown import memory_for, read_on
     from loganalyze.ingest import ingest, limits_reached, passed_by, total_bytes
     from loganalyze.remote import is_url, scratch_store

@@ -54,14 +54,14 @@ class MegatronBulk:
     def look(self, block: Block, source: int, ranks_per_node: int) -> pl.DataFrame | None:
         """The frame of all lines read (each `line` once), in order of their offsets."""
         self._ranks_per_node = ranks_per_node
-        if b"iteration" not in block.data:
-            return None
         data = np.frombuffer(block.data, dtype=np.uint8)
         starts, ends = block.bounds
         if b"\r" in block.data:
             ends = _without_returns(data, starts, ends)
         last = data[np.maximum(ends - 1, 0)]
         likely = np.flatnonzero((last == ord("|")) | (last == ord(" ")))
+        if not len(likely) or b"iteration" not in block.data:  # the search is the slower of both
+            return None
         found = self._templates.read(Text(block.data, starts, ends), likely)
         if not found:
             return None

@@ -38,3 +38,33 @@ def digest_of_bytes(data: bytes) -> str:
     made = Digest()
     made.update(data)
     return made.hexdigest()
+
+
+def test_begun_early_it_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hash that begin() started is the file's; small files, folders and several are left."""
+    monkeypatch.setattr(digest, "PIECE", 10)
+    large, small = tmp_path / "large", tmp_path / "small"
+    large.write_bytes(bytes(range(35)))
+    small.write_bytes(bytes(range(10)))
+    want = digest_of(large).hexdigest()
+    digest.begin([str(large)])
+    assert len(digest._begun) == 1
+    assert digest_of(large).hexdigest() == want
+    for other in ([str(small)], [str(tmp_path)], [str(large), str(small)], [], ["none"], ["a\0b"]):
+        digest.begin(other)
+    assert not digest._begun
+
+
+def test_a_file_that_cannot_be_read_early_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What failed in the thread is said by digest_of() itself."""
+    monkeypatch.setattr(digest, "PIECE", 10)
+    path = tmp_path / "log"
+    path.write_bytes(bytes(35))
+    hashed = digest._hashed
+    monkeypatch.setattr(digest, "_hashed", lambda *_: (_ for _ in ()).throw(OSError("gone")))
+    digest.begin([str(path)])
+    next(iter(digest._begun.values())).join()
+    monkeypatch.setattr(digest, "_hashed", hashed)
+    assert digest_of(path).size == 35
