@@ -96,14 +96,16 @@ def named_field(key: str) -> tuple[str, float]:
 def names_loss(key: str) -> bool:
     """Whether a key is that of the loss, or may have been before damage hit it.
 
-    Damage is a letter too few, too many or wrong, or a character that no key has.
+    Damage is a letter too few, too many or wrong, a character that no key has, or a `|` that was
+    hit, so that the key begins in the field before.
 
     >>> [names_loss(key) for key in ("lm loss", "lmXloss", "l- loss", "l{{{", "grad norm")]
     [True, True, True, True, False]
     """
     if named_field(key)[0] == "loss" or _PLAIN_KEY.fullmatch(key) is None:
         return True
-    return _one_apart(_NO_LETTERS.sub("", key).lower(), _LOSS)
+    bare = _NO_LETTERS.sub("", key).lower()
+    return _LOSS in bare or _one_apart(bare, _LOSS)
 
 
 def _one_apart(text: str, name: str) -> bool:
