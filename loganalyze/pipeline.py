@@ -60,7 +60,7 @@ class Judging:
             if not any(_matches(one, bare) for one in names):
                 raise UsageError(
                     f"{code}: no finding has this code or name",
-                    hint="loganalyze rules lists them; LA1 stands for all that begin so",
+                    hint="codes are in the README, e.g. LA102; LA1 is every one that begins so",
                 )
 
 
