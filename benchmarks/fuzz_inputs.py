@@ -273,16 +273,19 @@ FORMATS: Mapping[str, tuple[str, Callable[[int], bytes], bool, bool]] = {
 }
 
 
+def sample_of(family: str, rows: int) -> Sample:
+    """One whole input of a family, of about so many records."""
+    name, make, binary, plain = FORMATS[family]
+    return Sample(
+        family=family,
+        name=name,
+        data=make(rows),
+        binary=binary,
+        plain=plain,
+        beside=fuzz_side_inputs.BESIDE.get(family, ""),
+    )
+
+
 def samples(rows: int = 40) -> dict[str, Sample]:
-    """One whole input of every family, of about so many records."""
-    return {
-        family: Sample(
-            family=family,
-            name=name,
-            data=make(rows),
-            binary=binary,
-            plain=plain,
-            beside=fuzz_side_inputs.BESIDE.get(family, ""),
-        )
-        for family, (name, make, binary, plain) in FORMATS.items()
-    }
+    """One whole input of every family."""
+    return {family: sample_of(family, rows) for family in FORMATS}

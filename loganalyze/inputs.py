@@ -16,6 +16,7 @@ from shutil import copyfileobj
 from loganalyze import lazy
 from loganalyze.errors import UnreadableInput, UsageError
 from loganalyze.model import Problem
+from loganalyze.products import is_product, is_stored_run
 from loganalyze.store import restore
 
 _RANK = lazy.pattern(
@@ -104,14 +105,20 @@ def is_file(path: Path) -> bool:
 
 
 def _files_below(folder: Path, passed: dict[Path, Problem]) -> list[Path]:
+    """Files that could be logs; where there is none, the stored runs.
+
+    What this program made of the logs beside them is left out, or it would be read as more logs.
+    """
+    entries, stored = _entries(folder, passed)
     files = []
-    for path in _entries(folder, passed):
+    for path in entries:
         if path.suffix in _SKIPPED_SUFFIXES:
             continue
-        if is_file(path):
-            files.append(path)
-        else:
+        if not is_file(path):
             passed[path] = _passed(path)
+        elif not is_product(path):
+            files.append(path)
+    files = files or stored
     if not files:
         raise UnreadableInput(
             f"{folder}: the folder holds no file that could be a log",
@@ -126,20 +133,26 @@ def _files_below(folder: Path, passed: dict[Path, Problem]) -> list[Path]:
     return files[:_MAX_FILES]
 
 
-def _entries(folder: Path, passed: dict[Path, Problem]) -> list[Path]:
-    """Everything below that is no folder of its own and not hidden, sorted."""
+def _entries(folder: Path, passed: dict[Path, Problem]) -> tuple[list[Path], list[Path]]:
+    """Everything below that is no folder of its own and not hidden, and stored runs; sorted."""
 
     def forbidden(error: OSError) -> None:
         path = Path(error.filename or folder)
         passed[path] = Problem(rule="passed_by", message=f"{path}: {error.strerror}; passed by")
 
     found: list[Path] = []
+    stored: list[Path] = []
+    restore(folder)
     for above, folders, names in os.walk(folder, onerror=forbidden):
         place = Path(above)
+        if is_stored_run(names):
+            stored.append(place)
+            folders.clear()
+            continue
         folders[:] = [name for name in folders if not name.startswith(".")]
         links = [name for name in folders if (place / name).is_symlink()]
         found.extend(place / name for name in (*names, *links) if not name.startswith("."))
-    return sorted(found)
+    return sorted(found), sorted(stored)
 
 
 #: What a path is that is neither file nor folder -> why it is passed by.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from loganalyze.config import Thresholds, kinds, load_thresholds
 from loganalyze.detectors import DETECTORS, detect
 from loganalyze.detectors.against import learnt
 from loganalyze.diagnose import diagnose
+from loganalyze.errors import UsageError
 from loganalyze.ingest import ingest, limits_reached
 from loganalyze.model import (
     DetectorRun,
@@ -28,12 +30,18 @@ from loganalyze.profile import choose_profile
 from loganalyze.reading import Progress
 from loganalyze.shards import Workers
 
+#: A finding's own number, as in LA102-1.
+_NUMBER = re.compile(r"-\d{1,9}$")
 __all__ = ["Judging", "has_metrics", "judge", "limits_reached", "report_on", "worst_rank"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judging:
-    """How to judge: thresholds, profile and which findings count."""
+    """How to judge: thresholds, profile and which findings count.
+
+    Raises UsageError where select or ignore names nothing that can be found: a slip of the pen
+    would leave a check off, or on, without a word.
+    """
 
     profile: str = "auto"
     thresholds: Path | None = None
@@ -43,6 +51,17 @@ class Judging:
     named: tuple[str, ...] = ()  # NAME=GLOB: inputs that the user holds for one run
     mapped: Mapping[str, str] = field(default_factory=dict)  # column of a table -> metric
     baseline: tuple[str, ...] = ()  # healthy runs: logs or run directories
+
+    def __post_init__(self) -> None:
+        """Every code stands for something."""
+        names = [(kind.code, kind.name) for kind in kinds().values()]
+        for code in (*self.select, *self.ignore):
+            bare = _NUMBER.sub("", code.upper()) if code.upper().startswith("LA") else code
+            if not any(_matches(one, bare) for one in names):
+                raise UsageError(
+                    f"{code}: no finding has this code or name",
+                    hint="codes are in the README, e.g. LA102; LA1 is every one that begins so",
+                )
 
 
 def report_on(

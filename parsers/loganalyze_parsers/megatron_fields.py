@@ -55,6 +55,10 @@ _BEFORE_LOSS = frozenset(
 #: Keys printed behind the loss: where one of them stands and no loss does, the loss was left out.
 BEHIND_LOSS = frozenset({"loss_scale", "grad_norm", "num_zeros", "params_norm", "skipped_steps"})
 _SPACES = lazy.pattern(r"\s+")
+#: What a key of a Megatron line is made of, in every variant of the collection; others are damage.
+_PLAIN_KEY = lazy.pattern(r"[\w ().,:/%+*#@^=-]*")
+_NO_LETTERS = lazy.pattern(r"[\W\d_]+")
+_LOSS = "lmloss"
 
 
 def field_values(key: str, text: str) -> Iterator[tuple[str, float]]:
@@ -87,6 +91,33 @@ def named_field(key: str) -> tuple[str, float]:
     if bare.endswith("loss"):
         return f"aux_loss/{_plain(key).removesuffix(' loss')}", 1.0
     return f"raw/{_plain(key)}", 1.0
+
+
+def names_loss(key: str) -> bool:
+    """Whether a key is that of the loss, or may have been before damage hit it.
+
+    Damage is a letter too few, too many or wrong, a character that no key has, or a `|` that was
+    hit, so that the key begins in the field before.
+
+    >>> [names_loss(key) for key in ("lm loss", "lmXloss", "l- loss", "l{{{", "grad norm")]
+    [True, True, True, True, False]
+    """
+    if named_field(key)[0] == "loss" or _PLAIN_KEY.fullmatch(key) is None:
+        return True
+    bare = _NO_LETTERS.sub("", key).lower()
+    return _LOSS in bare or _one_apart(bare, _LOSS)
+
+
+def _one_apart(text: str, name: str) -> bool:
+    """Whether a text is a name but for one letter at most: wrong, too many, or missing."""
+    if abs(len(text) - len(name)) > 1:
+        return False
+    same = 0
+    while same < min(len(text), len(name)) and text[same] == name[same]:
+        same += 1
+    rests = (text[same:], name[same:]), (text[same + 1 :], name[same + 1 :])
+    skipped = (text[same:], name[same + 1 :]), (text[same + 1 :], name[same:])
+    return any(one == other for one, other in (*rests, *skipped))
 
 
 def _plain(key: str) -> str:

@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from loganalyze import lazy
 from loganalyze.model import LineRef, Reading
 from loganalyze_parsers.api import Line
-from loganalyze_parsers.megatron_fields import field_values, loss_left_out, mended, named_field
+from loganalyze_parsers.megatron_fields import (
+    field_values,
+    loss_left_out,
+    mended,
+    named_field,
+    names_loss,
+)
 
 START = lazy.pattern(r"(?:samples/sec: *[\d.]+ *\| *)?\biteration +(\d+) */ *(\d+)(?: *\||(?= *$))")
 _CONTINUES = lazy.pattern(
@@ -86,16 +92,20 @@ def reading_of(record: OpenRecord, interval: int | None) -> Reading | None:
     if not values:
         return None
     values = mended(values)
-    if loss_left_out(values, interval) and not _names_loss(fields):
+    if loss_left_out(values, interval) and not _prints_loss(fields):
         values["loss"] = math.nan
     return Reading(
         step=int(match[1]), ref=record.ref, values=values, rank=record.rank, wall_s=record.wall_s
     )
 
 
-def _names_loss(fields: Sequence[str]) -> bool:
-    """Whether a loss is printed, be it one that cannot be read."""
-    return any(named_field(_split(field)[0])[0] == "loss" for field in fields)
+def _prints_loss(fields: Sequence[str]) -> bool:
+    """Whether a loss is printed, be it one that cannot be read or whose name is damaged.
+
+    Behind the last `|` another rank's prefix may stand: only a whole name counts there.
+    """
+    *closed, last = (_split(field)[0] for field in fields)
+    return any(map(names_loss, closed)) or named_field(last)[0] == "loss"
 
 
 def _split(field: str) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import polars as pl
 import pytest
+from findings import found
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loganalyze_parsers import DIALECTS
@@ -24,7 +25,7 @@ from textlogs import megatron_line
 
 import loganalyze
 from loganalyze.ingest import ingest
-from loganalyze.model import Batch, Finding
+from loganalyze.model import Batch
 from loganalyze.pipeline import Judging, report_on
 from loganalyze.report import render
 from loganalyze.store import read_run, write_run
@@ -66,32 +67,6 @@ def _line(dialect: str, step: int, loss: float) -> str:
     )
 
 
-def found(*paths: Path) -> str:
-    """What was found, to the last digit of every statistic and evidence, without places in files.
-
-    Of what could not be read only that it is said: how much is counted for each file.
-    """
-    report = report_on([str(path) for path in paths], Judging())
-    findings = [f for diagnosis in report.diagnoses for f in diagnosis.findings]
-    return json.dumps([_told(f) for f in findings], indent=0, sort_keys=True)
-
-
-def _told(f: Finding) -> list[object]:
-    head: list[object] = [
-        f.id,
-        f.metric,
-        f.step_first,
-        f.step_last,
-        f.step_peak,
-        f.severity,
-        f.rank,
-    ]
-    if f.kind == "unread_input":
-        return head
-    evidence = [(e.label, e.step, e.value, e.unit, e.expected) for e in f.evidence]
-    return [*head, dict(f.statistics), evidence]
-
-
 def findings_of(data: bytes, name: str = "train.log") -> str:
     """What is found in a log of these bytes."""
     with TemporaryDirectory() as folder:
@@ -101,12 +76,9 @@ def findings_of(data: bytes, name: str = "train.log") -> str:
 
 
 @few
-@given(lines_of_logs("megatron") | lines_of_logs("titan"), st.floats(0.05, 0.95))
+@given(lines_of_logs(), st.floats(0.05, 0.95))
 def test_rotated_parts_are_the_whole(lines: list[str], share: float) -> None:
-    """A log cut in two at a line, and given as `train.log.1` and `train.log`, tells the same.
-
-    Its lines name their steps: a Trainer's rows, which are counted, can't be counted across files.
-    """
+    """A log cut in two at a line, and given as `train.log.1` and `train.log`, tells the same."""
     at = max(1, int(share * len(lines)))
     with TemporaryDirectory() as folder:
         first, second = Path(folder) / "train.log.1", Path(folder) / "train.log"

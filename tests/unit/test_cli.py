@@ -150,6 +150,17 @@ def test_what_is_left_out_is_never_clean(dying: Path) -> None:
     assert {check["status"] for check in checks} == {"off"}
 
 
+@pytest.mark.parametrize("option", ["--select", "--ignore"])
+def test_a_code_that_names_nothing_is_wrong_use(option: str, dying: Path) -> None:
+    """A mistyped code would switch a check on or off without a word: it is told instead."""
+    for code in ("LA999", "spike", "LA102x"):
+        exit_code, result = call("diagnose", dying, "-o", "-", option, code)
+        assert exit_code == 2
+        assert f"{code}: no finding has this code or name" in str(result.exception)
+    for code in ("LA102", "la1", "loss_spike", "LA102-1"):
+        assert call("diagnose", dying, "-o", "-", option, code)[0] == 0
+
+
 def test_folder_without_logs(tmp_path: Path) -> None:
     """A folder without anything readable is exit code 3 and says so."""
     (tmp_path / "picture.png").write_bytes(b"\x89PNG")

@@ -111,6 +111,38 @@ def test_vanished_loss_is_nan(tmp_path: Path) -> None:
     assert math.isnan(losses[1])
 
 
+@pytest.mark.parametrize(
+    "name", ["lmXloss", "l- loss", "lm los", 'lm los"s', "lmm loss", "l{{{{"]
+)
+def test_loss_of_a_damaged_name_is_absent(name: str, tmp_path: Path) -> None:
+    """Where damage hit the name of the loss, the loss is absent, not NaN: it was printed."""
+    whole = megatron_line(1, learning_rate="1.0E-4", lm_loss="4.0", loss_scale="1.0")
+    damaged = megatron_line(2, learning_rate="1.0E-4", lm_loss="3.9", loss_scale="1.0")
+    text = f"{whole}\n{damaged.replace('lm loss', name)}\n"
+    assert column(run_of(text, tmp_path), "loss") == [4.0, None]
+
+
+@pytest.mark.parametrize("border", ["| lm loss", " | loss scale"])
+def test_loss_beside_a_damaged_border_is_absent(border: str, tmp_path: Path) -> None:
+    """Where a `|` beside the loss was hit, the loss was printed all the same."""
+    fields = {"learning_rate": "1.0E-4", "lm_loss": "3.9", "loss_scale": "1.0", "grad_norm": "1.0"}
+    line = megatron_line(2, **fields)
+    assert border in line
+    whole = megatron_line(1, lm_loss="4.0", loss_scale="1.0")
+    text = f"{whole}\n{line.replace(border, border.replace('|', 't'))}\n"
+    assert column(run_of(text, tmp_path), "loss") == [4.0, None]
+
+
+def test_other_losses_do_not_hide_a_nan(tmp_path: Path) -> None:
+    """Losses of other names stay beside a loss that Megatron left out, which is NaN."""
+    whole = megatron_line(1, learning_rate="1.0E-4", lm_loss="4.0", loss_scale="1.0")
+    others = {"z_loss": "0.1", "load_balancing_loss": "1.1", "mtp_1_loss": "5.0"}
+    text = f"{whole}\n{megatron_line(2, learning_rate='1.0E-4', **others, loss_scale='1.0')}\n"
+    losses = column(run_of(text, tmp_path), "loss")
+    assert losses[1] is not None
+    assert math.isnan(losses[1])
+
+
 def test_loss_of_skipped_interval_is_absent(tmp_path: Path) -> None:
     """A loss that is absent because every step of the interval was skipped is no NaN."""
     text = "\n".join(
