@@ -5,12 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from loganalyze.assemble import assemble, config_of, events_frame, ordered_events, training_rows
+from loganalyze.assemble import (
+    assemble,
+    config_of,
+    events_frame,
+    ordered_events,
+    segment_at,
+    training_rows,
+)
 from loganalyze.model import READING_COLUMNS, Event, LineRef, RunLog, Source
 from loganalyze.parts import Parts
 from loganalyze.store import EVENTS, META, READINGS, dump, link, put, read_run, write_run
@@ -89,7 +97,7 @@ def _behind(
     events = ordered_events(new.events)
     if events and not rows["step"].is_not_null().any():
         return None  # the row before them stands in an earlier part
-    told = events_frame(events, rows, (segment,))
+    told = events_frame(events, rows, partial(segment_at, (segment,)))
     config = dict(sorted({**old.meta.config, **config_of(events)}.items()))
     run = replace(
         old,
