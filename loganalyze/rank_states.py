@@ -137,8 +137,9 @@ def _beside(frame: pl.DataFrame, middle: pl.DataFrame) -> pl.DataFrame:
 
 def _cells(frame: pl.DataFrame, low: int, span: int) -> Ints:
     """The place of each row's segment and step in a table of all."""
-    segments: Ints = frame["segment"].to_numpy().astype(np.int64)
-    return segments * span + (frame["step"].to_numpy() - low)
+    segments, steps = (frame[name].to_numpy().astype(np.int64) for name in ("segment", "step"))
+    cells: Ints = segments * span + (steps - low)
+    return cells
 
 
 def _state(frame: pl.DataFrame, metric: str, middle: pl.DataFrame) -> pl.DataFrame:
