@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -35,9 +36,9 @@ EVENT_SCHEMA: Mapping[str, pl.DataType] = {
 MOST_STEP = 2**53
 _PIECE = 1 << 18  # rows looked at together
 #: Metrics that some set-ups print as a constant zero because nothing is wired to them.
-_PLACEHOLDER_ZERO = ("grad_norm", "params_norm")
-#: What counts where a log has none of the metrics above: an engine's throughput lines alone.
-_THROUGHPUT = ("samples_per_s", "tokens_per_s", "tokens_per_s_per_gpu", "raw/SamplesPerSec")
+PLACEHOLDER_ZERO = ("grad_norm", "params_norm")
+#: What counts where a log has none of the metrics below: an engine's throughput lines alone.
+THROUGHPUT = ("samples_per_s", "tokens_per_s", "tokens_per_s_per_gpu", "raw/SamplesPerSec")
 #: A row with none of these is not a training step's record (validation, memory, timers).
 TRAINING_METRICS = (
     "loss", "grad_norm", "lr", "samples_seen", "reward", "step_time_s", "kl", "response_length",
@@ -60,12 +61,12 @@ def assemble(
     grouping: str,
 ) -> RunLog:
     """One run of its parts. frames: in the order of the sources, rows in the order written."""
-    readings = _masked_names(_joined(frames))
+    readings = masked_names(joined(frames))
     found = [masked_problem(problem) for problem in problems]
     readings = _without_placeholders(readings, found)
     release()
     ordered = ordered_events(events)
-    loads = _loads(ordered)
+    loads = loads_of(ordered)
     training = _is_training(readings)
     release()
     cut = cut_segments(readings, loads, training)
@@ -84,13 +85,13 @@ def assemble(
     return RunLog(
         meta=meta,
         readings=readings,
-        events=events_frame(ordered, readings, cut.segments),
+        events=events_frame(ordered, readings, partial(segment_at, cut.segments)),
         problems=tuple(found),
         sources=tuple(sources),
     )
 
 
-def _masked_names(readings: pl.DataFrame) -> pl.DataFrame:
+def masked_names(readings: pl.DataFrame) -> pl.DataFrame:
     """Columns whose names hold a secret under masked names, each its own."""
     fresh: dict[str, str] = {}
     for name in readings.columns:
@@ -137,16 +138,17 @@ def training_rows(readings: pl.DataFrame) -> pl.DataFrame:
     trainer's own line (a skipped step): an engine's progress line beside it is no second record.
     Where it has neither, the line with the learning rate is the record, timers beside it are not.
     """
-    return readings.filter(_record(readings.columns))
+    return readings.filter(record(readings.columns))
 
 
 def _is_training(readings: pl.DataFrame) -> npt.NDArray[np.bool_]:
-    return readings.select(_record(readings.columns)).to_series().to_numpy()
+    return readings.select(record(readings.columns)).to_series().to_numpy()
 
 
-def _record(columns: Sequence[str]) -> pl.Expr:
+def record(columns: Collection[str]) -> pl.Expr:
+    """Whether a row is a training step's record, where a log has these columns."""
     known = [name for name in TRAINING_METRICS if name in columns]
-    known = known or [name for name in _THROUGHPUT if name in columns]
+    known = known or [name for name in THROUGHPUT if name in columns]
     if not known:
         return pl.col("step").is_null() & pl.col("step").is_not_null()  # no row at all
     held = {name: pl.col(name).is_not_null() for name in known}
@@ -161,7 +163,8 @@ def _record(columns: Sequence[str]) -> pl.Expr:
     return pl.col("step").is_not_null() & record
 
 
-def _joined(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+def joined(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """The frames as one with all key columns; a step beyond MOST_STEP is none."""
     parts = [frame for frame in frames if len(frame)]
     if not parts:
         return empty_readings()
@@ -176,19 +179,20 @@ def _joined(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 def _without_placeholders(readings: pl.DataFrame, problems: list[Problem]) -> pl.DataFrame:
     """A metric that is 0 on every line says nothing: nobody wired it."""
-    for name in _PLACEHOLDER_ZERO:
+    for name in PLACEHOLDER_ZERO:
         if name not in readings.columns:
             continue
         said = len(readings) - readings[name].null_count()
         if said and _is_zero(readings[name]):
             readings = readings.drop(name)
-            problems.append(
-                Problem(
-                    rule="placeholder_metric",
-                    message=f"{name} is 0 on all {said} lines: a placeholder, not data",
-                )
-            )
+            problems.append(placeholder(name, said))
     return readings
+
+
+def placeholder(name: str, lines: int) -> Problem:
+    """What is told of a metric that is 0 on every line that says it."""
+    message = f"{name} is 0 on all {lines} lines: a placeholder, not data"
+    return Problem(rule="placeholder_metric", message=message)
 
 
 def _is_zero(values: pl.Series) -> bool:
@@ -196,7 +200,8 @@ def _is_zero(values: pl.Series) -> bool:
     return all(bool((chunk.drop_nulls() == 0.0).all()) for chunk in values.get_chunks())
 
 
-def _loads(events: Sequence[Event]) -> pl.DataFrame:
+def loads_of(events: Sequence[Event]) -> pl.DataFrame:
+    """Source, offset and step of every check-point that was loaded and every fresh start."""
     rows = [event for event in events if event.kind in ("checkpoint_load", "start_fresh")]
     return pl.DataFrame(
         {
@@ -227,22 +232,25 @@ def _interval(readings: pl.DataFrame, training: npt.NDArray[np.bool_]) -> int:
     return max(int(np.median(gaps)), 1) if len(gaps) else 1
 
 
-def _segment_at(step: int, cut: Sequence[Segment]) -> int:
+def segment_at(cut: Sequence[Segment], source: int, step: int) -> int:
     """The last segment that came as far as a step; for events of an input without rows."""
     return next((s.index for s in reversed(cut) if s.first <= step <= s.last), 0)
 
 
 def events_frame(
-    events: Sequence[Event], readings: pl.DataFrame, cut: Sequence[Segment]
+    events: Sequence[Event], readings: pl.DataFrame, at: Callable[[int, int], int]
 ) -> pl.DataFrame:
-    """Events with the step and segment of the last row before them in the same input."""
+    """Events with the step and segment of the last row before them in the same input.
+
+    at: the segment of a source and step, for events with a step of an input without rows.
+    """
     columns: dict[str, list[object]] = {name: [] for name in EVENT_COLUMNS}
     steps, segments = _rows_before(events, readings)
     rowless = {event.ref.source for event in events} - set(readings["source"].unique())
     for event, step, segment in zip(events, steps, segments, strict=True):
         ref = event.ref
         if ref.source in rowless and event.step is not None:
-            segment = _segment_at(event.step, cut)
+            segment = at(ref.source, event.step)
         row = (
             event.kind, step if event.step is None else event.step, segment, event.rank,
             event.wall_s, ref.source, ref.line, ref.offset, ref.length, event.text,

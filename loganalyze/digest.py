@@ -50,6 +50,10 @@ class Digest:
         """The digests of whole pieces, as hex."""
         return tuple(piece.hex() for piece in self.pieces)
 
+    def tail(self) -> str:
+        """The hash of what came behind the whole pieces, as hex."""
+        return self._now.hexdigest()
+
     def hexdigest(self) -> str:
         """The hash of all bytes so far."""
         if not self.pieces:

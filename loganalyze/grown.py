@@ -77,8 +77,11 @@ class Memory:
         self.account = total_of(self.accounts)
         self.state = saved(log)
 
-    def keep(self, run: RunLog, place: Path) -> None:
-        """Put beside a run what the next reader needs; nothing where it could not go on."""
+    def keep(self, run: RunLog, place: Path, digest: Digest | None = None) -> None:
+        """Put beside a run what the next reader needs; nothing where it could not go on.
+
+        digest: of the log, where it was just made.
+        """
         if self.state is None or self.told or run.problems or len(run.sources) != 1:
             return
         (source,) = run.sources
@@ -86,6 +89,7 @@ class Memory:
         if source.parser != TEXT.name or bool((events >= self.offset).any()):
             return
         pieces = [bytes.fromhex(piece) for piece in source.pieces[: self.offset // PIECE]]
+        known = digest is not None and digest.size == self.offset
         with suppress(OSError):
             mark = {
                 "code": code_digest(), "part_rows": PART_ROWS, "masked": is_on(),
@@ -93,7 +97,8 @@ class Memory:
                 "account": asdict(self.account),
                 "frameworks": dict(self.frameworks), "pieces": [piece.hex() for piece in pieces],
                 "head": _hash(self.path, 0, min(_HEAD_BYTES, self.offset)),
-                "tail": _hash(self.path, len(pieces) * PIECE, self.offset),
+                "tail": digest.tail() if digest is not None and known
+                else _hash(self.path, len(pieces) * PIECE, self.offset),
                 "state": hashlib.sha256(self.state).hexdigest(),
                 "run": _run_digest(place),
             }  # fmt: skip
@@ -135,15 +140,14 @@ def read_on(memory: Memory, store: Path) -> tuple[RunLog, Path, int] | None:
     mark = _mark(memory, place)
     if mark is None:
         return None
-    log = restored((place / _STATE).read_bytes())
+    log, digest = restored((place / _STATE).read_bytes()), _digest(memory, mark)
     try:
         old, document = read_head(place)
     except StoreError:
         return None
-    if log is None:
+    if log is None or digest is None:
         return None
     new = Parts()
-    digest = Digest([bytes.fromhex(piece) for piece in mark["pieces"]])
     _read_news(memory, mark, log, digest, new)
     if new.problems:
         return None
@@ -156,8 +160,19 @@ def read_on(memory: Memory, store: Path) -> tuple[RunLog, Path, int] | None:
     if run is None:
         return None
     written, rows = run.write(store)
-    memory.keep(written, place)
+    memory.keep(written, place, digest)
     return written, place, rows
+
+
+def _digest(memory: Memory, mark: Mapping[str, Any]) -> Digest | None:
+    """The digest of what was read before; None where the end of that has changed since."""
+    digest = Digest([bytes.fromhex(piece) for piece in mark["pieces"]])
+    with suppress(OSError), memory.path.open("rb") as file:
+        file.seek(digest.size)
+        digest.update(file.read(int(mark["offset"]) - digest.size))
+        if digest.tail() == mark["tail"]:
+            return digest
+    return None
 
 
 def _account(mark: Mapping[str, Any]) -> Account:
@@ -177,11 +192,10 @@ def _mark(memory: Memory, place: Path) -> dict[str, Any] | None:
             and mark["run"] == _run_digest(place)
             and mark["state"] == hashlib.sha256((place / _STATE).read_bytes()).hexdigest()
         )
-        offset, whole = int(mark["offset"]), len(mark["pieces"]) * PIECE
+        offset = int(mark["offset"])
         if same and memory.path.stat().st_size >= offset:
             head = _hash(memory.path, 0, min(_HEAD_BYTES, offset)) == mark["head"]
-            if head and _hash(memory.path, whole, offset) == mark["tail"]:
-                return mark
+            return mark if head else None
     return None
 
 
@@ -193,8 +207,7 @@ def _read_news(
     log.whole = lambda offset, line: memory._whole(log, offset, line)
     rank = rank_of(memory.path)
     with memory.path.open("rb") as file:
-        file.seek(len(mark["pieces"]) * PIECE)
-        digest.update(file.read(int(mark["offset"]) - file.tell()))
+        file.seek(int(mark["offset"]))
         cut: list[int] = []
         for batch in log.batches(_blocks_on(file, mark, digest, cut)):
             memory.add(batch)

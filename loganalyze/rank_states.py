@@ -41,6 +41,8 @@ _PLACE = ("source", "line", "offset", "length")
 _SUMS = (
     "count", "distance", "squares", "late_count", "late_distance", "late_squares", "apart",
 )  # fmt: skip
+#: Middles are looked up in a table of all steps up to this size.
+_CELLS = 10_000_000
 Ints = npt.NDArray[np.int64]
 
 
@@ -106,15 +108,43 @@ def states_of(part: Path, references: dict[str, pl.DataFrame]) -> pl.DataFrame:
 
 def _rows(frame: pl.DataFrame) -> pl.DataFrame:
     """With the place of the last line: of those of the last step, the one written last."""
-    last = pl.col("step") == pl.col("step").max()
-    place = (pl.col(name).filter(last).last() for name in _PLACE)
-    return _grouped(frame, ROWS, pl.len().alias("count").cast(pl.Int64), *place)
+    last = pl.len() - 1 - pl.col("step").reverse().arg_max()
+    rows = _grouped(
+        frame.with_row_index("row"), ROWS, pl.len().alias("count").cast(pl.Int64),
+        pl.col("row").get(last.cast(pl.Int64)),
+    )  # fmt: skip
+    return pl.concat([rows.drop("row"), frame.select(_PLACE)[rows["row"]]], how="horizontal")
+
+
+def _beside(frame: pl.DataFrame, middle: pl.DataFrame) -> pl.DataFrame:
+    """The rows whose segment and step have a middle, with it: a join by a table of the steps."""
+    low, high = (int(end or 0) for end in (middle["step"].min(), middle["step"].max()))  # type: ignore[arg-type]
+    span = high - low + 1
+    cells = span * (int(middle["segment"].max() or 0) + 1)  # type: ignore[arg-type]
+    if not len(middle) or cells > _CELLS:
+        return frame.join(middle, on=["segment", "step"], how="inner", maintain_order="left")
+    frame = frame.filter(
+        pl.col("step").is_between(low, high) & (pl.col("segment") <= cells // span - 1)
+    )
+    table = np.full(cells, -1, dtype=np.int64)
+    table[_cells(middle, low, span)] = np.arange(len(middle))
+    at = table[_cells(frame, low, span)]
+    both = pl.concat(
+        [frame, middle.select("middle", "spread", "half")[np.maximum(at, 0)]], how="horizontal"
+    )
+    return both if bool((at >= 0).all()) else both.filter(pl.Series(at >= 0))
+
+
+def _cells(frame: pl.DataFrame, low: int, span: int) -> Ints:
+    """The place of each row's segment and step in a table of all."""
+    segments, steps = (frame[name].to_numpy().astype(np.int64) for name in ("segment", "step"))
+    cells: Ints = segments * span + (steps - low)
+    return cells
 
 
 def _state(frame: pl.DataFrame, metric: str, middle: pl.DataFrame) -> pl.DataFrame:
-    told = frame.filter(pl.col(metric).is_not_null()).join(
-        middle, on=["segment", "step"], how="inner", maintain_order="left"
-    )
+    told = frame.select("segment", "step", "rank", metric)
+    told = _beside(told.filter(pl.col(metric).is_not_null()), middle)
     valid = _valid(metric)
     off = _measured(metric) - pl.col("middle")
     if metric in TIMES:

@@ -25,6 +25,8 @@ _DAMAGE = (
     ValueError, ArithmeticError, LookupError, RecursionError, struct.error,
     pl.exceptions.PolarsError,
 )  # fmt: skip
+#: Bytes of an input that is worth a thread for its hash.
+_HASHED_BESIDE = 1 << 20
 Progress = Callable[[int, str], None]
 Parse = Callable[[Path, int], Iterator[Batch]]
 #: read_file, or what stands for it.
@@ -44,12 +46,13 @@ def read_file(
         head = head_of(path)
         parser = parser_for(head, named)
         with ThreadPoolExecutor(1) as pool:  # hashing leaves the interpreter free to parse
-            digest = pool.submit(digest_of, path)
+            beside = head.size >= _HASHED_BESIDE
+            digest = pool.submit(digest_of, path) if beside else None
             account = Account()
             if parser is not None:
                 parse = _onward(parser, path, onward)
                 account = _parse(path, index, parse, by_run, progress)
-            hashed = digest.result()
+            hashed = digest.result() if digest else digest_of(path)
     except OSError as error:
         by_run.setdefault("", Parts()).problems.append(_unreadable(path, error))
         return source_of(path, None, 0, "", Account())

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from loganalyze.assemble import assemble, config_of, events_frame, ordered_events, training_rows
-from loganalyze.model import READING_COLUMNS, Event, LineRef, RunLog, Source
+from loganalyze.assemble import (
+    assemble,
+    config_of,
+    events_frame,
+    ordered_events,
+    record,
+    segment_at,
+    training_rows,
+)
+from loganalyze.model import READING_COLUMNS, Event, LineRef, RunLog, Segment, Source
 from loganalyze.parts import Parts
-from loganalyze.store import EVENTS, META, READINGS, dump, link, put, read_run, write_run
+from loganalyze.spill import mapped, release
+from loganalyze.store import EVENTS, META, READINGS, dump, link, put, read_head, write_run
 from loganalyze.store_parts import PART_ROWS, scan_parts, write_part
 
 #: Events that say where a segment begins.
 _BORDERS = frozenset({"checkpoint_load", "start_fresh"})
+#: Stands for the rank of rows that have none.
+_NO_RANK = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,28 +81,60 @@ def appended(
     fresh = _rows_like(last, new)
     if fresh is None or not len(last) or bool((last["offset"] >= offset).any()):
         return None
-    if _any_rank(place, names) or fresh["rank"].null_count() < len(fresh):
+    before, after = training_rows(last)["step"], training_rows(fresh)
+    gaps = pl.concat([before.tail(1), after["step"]]).diff().drop_nulls()
+    if not len(before) or not (gaps.filter(gaps > 0) == old.meta.log_interval).all():
         return None
-    steps = training_rows(fresh)["step"]
-    before = training_rows(last)["step"]
-    gaps = pl.concat([before.tail(1), steps]).diff().drop_nulls()
-    if not len(before) or not (gaps == old.meta.log_interval).all():
+    segment = _segment_on(old.meta.segments[0], after, place, names)
+    if segment is None:
         return None
-    return _behind(old, new, source, names, last, fresh, steps, place)
+    return _behind(old, new, source, names, last, fresh, segment, place)
+
+
+def _segment_on(
+    segment: Segment, after: pl.DataFrame, place: Path, names: Sequence[str]
+) -> Segment | None:
+    """The run's only segment with new records; None where they begin another.
+
+    Segments are those of the rank with the most records (the lowest of equals), which must stay
+    the same one.
+    """
+    known = _records(place, names)
+    more = Counter(after["rank"].fill_null(_NO_RANK).to_list())
+    leader = _most(known)
+    if leader != _most(known + more if len(known) > 1 or set(more) - set(known) else known):
+        return None
+    own = after.filter(pl.col("rank").fill_null(_NO_RANK) == leader)["step"]
+    steps = pl.concat([pl.Series([segment.last], dtype=pl.Int64), own])
+    if bool((steps.diff().drop_nulls() < 0).any()):
+        return None
+    return replace(segment, last=int(steps[-1]), count=segment.count + steps.n_unique() - 1)
+
+
+def _records(place: Path, names: Sequence[str]) -> Counter[int]:
+    """Training records of each rank in the stored parts; one rank alone is not counted."""
+    parts = scan_parts([place / READINGS / name for name in names])
+    rank = pl.col("rank").fill_null(_NO_RANK)
+    ranks = parts.select(rank.unique()).collect(engine="streaming")["rank"].to_list()
+    if len(ranks) == 1:
+        return Counter(ranks)
+    told = parts.filter(record(parts.collect_schema().names())).group_by(rank).len()
+    return Counter(dict(told.collect(engine="streaming").iter_rows()))
+
+
+def _most(records: Mapping[int, int]) -> int | None:
+    return min(records, key=lambda rank: (-records[rank], rank), default=None)
 
 
 def _behind(
     old: RunLog, new: Parts, source: Source, names: tuple[str, ...], last: pl.DataFrame,
-    fresh: pl.DataFrame, steps: pl.Series, place: Path,
+    fresh: pl.DataFrame, segment: Segment, place: Path,
 ) -> Regrown | None:  # fmt: skip
-    (segment,) = old.meta.segments
-    if len(steps):
-        segment = replace(segment, last=int(steps[-1]), count=segment.count + len(steps))
     rows = pl.concat([last, fresh])
     events = ordered_events(new.events)
     if events and not rows["step"].is_not_null().any():
         return None  # the row before them stands in an earlier part
-    told = events_frame(events, rows, (segment,))
+    told = events_frame(events, rows, partial(segment_at, (segment,)))
     config = dict(sorted({**old.meta.config, **config_of(events)}.items()))
     run = replace(
         old,
@@ -115,29 +160,24 @@ def _rows_like(last: pl.DataFrame, new: Parts) -> pl.DataFrame | None:
     return rows.select(last.columns).with_columns(segment=pl.lit(0, dtype=pl.Int32))
 
 
-def _any_rank(place: Path, names: tuple[str, ...]) -> bool:
-    parts = scan_parts([place / READINGS / name for name in names])
-    return bool(parts.select(pl.col("rank").is_not_null().any()).collect().item())
-
-
 def assembled(place: Path, new: Parts, source: Source, offset: int) -> Regrown | None:
     """The run of the stored rows and the new ones; None where it must be read whole.
 
     What a load without a step says cannot be told from the store.
     """
-    old = read_run(place)
+    old, document = read_head(place)
     kept = old.events.filter(pl.col("offset") < offset)
     if set(kept["kind"]) & _BORDERS or set(new.frameworks) - {old.meta.framework}:
         return None
-    rows = old.readings.filter(pl.col("offset") < offset).drop("segment")
+    rows = [_mapped_rows(place / READINGS / name, offset) for name in document["parts"]]
     silent = [
         name
-        for name in rows.columns
-        if name not in READING_COLUMNS and rows[name].null_count() == len(rows)
+        for name in rows[0].columns
+        if name not in READING_COLUMNS and all(r[name].null_count() == len(r) for r in rows)
     ]
     run = assemble(
         old.meta.id,
-        [rows.drop(silent), *new.frames],
+        [*(frame.drop(silent) for frame in rows), *new.frames],
         [*map(_event, kept.iter_rows(named=True)), *new.events],
         new.problems,
         [source],
@@ -145,6 +185,13 @@ def assembled(place: Path, new: Parts, source: Source, offset: int) -> Regrown |
         grouping=old.meta.grouping,
     )
     return Regrown(run=run)
+
+
+def _mapped_rows(part: Path, offset: int) -> pl.DataFrame:
+    """A part's rows before that offset, without their segment, out of the memory."""
+    rows = mapped(pl.read_parquet(part).filter(pl.col("offset") < offset).drop("segment"))
+    release()
+    return rows
 
 
 def _event(row: Mapping[str, Any]) -> Event:

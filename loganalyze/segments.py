@@ -45,26 +45,37 @@ def cut_segments(readings: pl.DataFrame, loads: pl.DataFrame, main: BoolArray) -
     loads: source, offset, step of every checkpoint load and fresh start, in order. Ranks are cut
     apart and numbered alike.
     """
-    labels: IntArray = np.full(len(readings), -1, dtype=np.int32)
     if not main.any():
-        return Cut(labels, ())
-    parallel = False
+        return Cut(np.full(len(readings), -1, dtype=np.int32), ())
     ranks = integers(readings["rank"])
     steps = integers(readings["step"])
-    borders = _borders(readings, loads)
+    before = borders(readings, loads)
     release()
-    for rank in distinct(ranks[main]):
-        rows = _where((ranks == rank) & main)
-        part, mixed = _cut_stream(steps[rows], borders[rows])
-        labels[rows] = part
-        parallel = parallel or mixed
-    leader = _leader(ranks, main)
+    labels, parallel = stream_labels(steps, ranks, before, main)
+    leader = leader_of(ranks, main)
     segments = _describe(
         steps[leader], labels[leader], parallel, _load_labels(readings, loads, labels)
     )
     if not bool((labels >= 0).all()):
-        labels = _followed(labels, readings["source"].to_numpy())
+        labels = followed(labels, readings["source"].to_numpy())
     return Cut(np.minimum(labels, len(segments) - 1, out=labels), segments)
+
+
+def stream_labels(
+    steps: IntArray, ranks: IntArray, before: IntArray, main: BoolArray
+) -> tuple[IntArray, bool]:
+    """Segment of each row that is a record (else -1), ranks apart, and whether streams mix.
+
+    before: borders() of the rows.
+    """
+    labels: IntArray = np.full(len(steps), -1, dtype=np.int32)
+    parallel = False
+    for rank in distinct(ranks[main]):
+        rows = _where((ranks == rank) & main)
+        part, mixed = _cut_stream(steps[rows], before[rows])
+        labels[rows] = part
+        parallel = parallel or mixed
+    return labels, parallel
 
 
 def integers(column: pl.Series) -> IntArray:
@@ -102,7 +113,7 @@ def distinct(values: IntArray) -> IntArray:
     return different
 
 
-def _leader(ranks: IntArray, main: BoolArray) -> IntArray | slice:
+def leader_of(ranks: IntArray, main: BoolArray) -> IntArray | slice:
     """Rows of the rank with the most records (the lowest of equals)."""
     names = distinct(ranks[main])
     if len(names) == 1:
@@ -111,7 +122,7 @@ def _leader(ranks: IntArray, main: BoolArray) -> IntArray | slice:
     return _where((ranks == names[int(counts.argmax())]) & main)
 
 
-def _followed(labels: IntArray, sources: IntArray) -> IntArray:
+def followed(labels: IntArray, sources: IntArray) -> IntArray:
     """Rows without a label get the one before them in the same input, else the one after."""
     filled = labels.copy()
     for source in distinct(sources):
@@ -126,7 +137,7 @@ def _followed(labels: IntArray, sources: IntArray) -> IntArray:
     return filled
 
 
-def _borders(readings: pl.DataFrame, loads: pl.DataFrame) -> IntArray:
+def borders(readings: pl.DataFrame, loads: pl.DataFrame) -> IntArray:
     """How many loads stand before each row; a change marks a possible start of a segment."""
     if not len(loads):
         return np.zeros(len(readings), dtype=np.int8)

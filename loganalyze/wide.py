@@ -15,7 +15,7 @@ from pathlib import Path
 
 import polars as pl
 
-from loganalyze.assemble import EVENT_SCHEMA, assemble, empty_readings
+from loganalyze.assemble import EVENT_SCHEMA, assemble, config_of, empty_readings
 from loganalyze.grouping import Group
 from loganalyze.inputs import rank_of
 from loganalyze.leads import choose_leads
@@ -23,6 +23,7 @@ from loganalyze.masking import mask
 from loganalyze.model import Problem, Ranks, RunLog, RunMeta, Source
 from loganalyze.parts import Parts, safe_name
 from loganalyze.plain_data import read, told
+from loganalyze.rank_rows import rank_rows
 from loganalyze.rank_states import SHARED, TIMES, merged, middles, sample, sample_size, states_of
 from loganalyze.reading import Parse, Progress, read_file
 from loganalyze.scratch import rows_written, written
@@ -77,59 +78,61 @@ def is_wide(group: Group) -> bool:
 
 def read_ranks(shard: Shard) -> str:
     """Read a shard's rank files; the name of the file in its folder that says what they gave."""
-    runs: list[RunLog] = []
-    events: list[pl.DataFrame] = []
-    frameworks: Counter[str] = Counter()
-    index = shard.first
+    ranks: list[Parts] = []
+    inputs: list[range] = []
+    sources: list[Source] = []
     with masking_of(shard):
         for chain in shard.chains:
-            run = _read_rank(chain, index, frameworks)
-            runs.append(run)
-            events.append(_ranked(run.events, rank_of(chain[0])))
-            index += len(chain)
-    rows = pl.concat([run.readings for run in runs], how="diagonal")
-    best = max(runs, key=lambda run: sum(one.count for one in run.meta.segments))
+            first = shard.first + len(sources)
+            parts, own = _read_rank(chain, first)
+            ranks.append(parts)
+            inputs.append(range(first, first + len(own)))
+            sources += own
+        table = rank_rows(ranks, inputs)
+        best = table.records.index(max(table.records))
+        meta = _alone(ranks[best]).meta
+        config = next((c for parts in ranks if (c := config_of(parts.events))), {})
+    rows = table.readings
+    leader = rows.filter(pl.col("source").is_in(list(inputs[best])))["rank"].min()
     made = RanksRead(
         part=write_part(rows, shard.index, shard.folder) if len(rows) else "",
-        events=rows_written(fewer(pl.concat(events)), shard.folder),
-        sources=tuple(source for run in runs for source in run.sources),
-        problems=_first_of_each([problem for run in runs for problem in run.problems]),
+        events=rows_written(fewer(table.events), shard.folder),
+        sources=tuple(sources),
+        problems=_first_of_each(table.problems),
         rows=dict(rows["rank"].drop_nulls().value_counts().sort("rank").iter_rows()),
-        records=sum(one.count for one in best.meta.segments),
-        leader=_lowest(best.readings),
-        meta=best.meta,
-        config=next((run.meta.config for run in runs if run.meta.config), {}),
-        frameworks=frameworks,
+        records=table.records[best],
+        leader=leader if isinstance(leader, int) else 0,
+        meta=meta,
+        config=config,
+        frameworks=sum((parts.frameworks for parts in ranks), Counter[str]()),
     )
     return written(told(made), shard.folder, ".read")
 
 
-def _lowest(rows: pl.DataFrame) -> int:
-    """The lowest rank of the rows, 0 without any."""
-    lowest = rows["rank"].min() if len(rows) else None
-    return lowest if isinstance(lowest, int) else 0
-
-
-def _read_rank(chain: Sequence[Path], index: int, frameworks: Counter[str]) -> RunLog:
-    """One rank's files as a run of its own; its sources are numbered on from `index`."""
+def _read_rank(chain: Sequence[Path], first: int) -> tuple[Parts, list[Source]]:
+    """What one rank's files hold; its sources are numbered from `first`, its events know it."""
     parts: dict[str, Parts] = {}
     onward: dict[str, Parse] = {}
     sources = [
-        read_file(path, index + number, parts, lambda done, name: None, onward)
+        read_file(path, first + number, parts, lambda done, name: None, onward)
         for number, path in enumerate(chain)
     ]
     whole = Parts()
     for _, part in sorted(parts.items()):
         whole.extend(part)
-    frameworks.update(whole.frameworks)
+    rank = rank_of(chain[0])
+    whole.events = [
+        event if event.rank is not None or rank is None else replace(event, rank=rank)
+        for event in whole.events
+    ]
+    return whole, sources
+
+
+def _alone(parts: Parts) -> RunLog:
+    """One rank's parts as a run of its own."""
     return assemble(
-        "", whole.frames, whole.events, whole.problems, sources, framework="", grouping=""
+        "", parts.frames, parts.events, parts.problems, (), framework="", grouping=""
     )
-
-
-def _ranked(events: pl.DataFrame, rank: int | None) -> pl.DataFrame:
-    own = pl.lit(rank, dtype=pl.Int32)
-    return events.with_columns(rank=pl.coalesce("rank", own)) if rank is not None else events
 
 
 def fewer(events: pl.DataFrame) -> pl.DataFrame:

@@ -17,16 +17,21 @@ THREADS = min(2, os.cpu_count() or 1)
 
 def ahead(work: Callable[[Block], Seen], blocks: Iterator[Block]) -> Iterator[tuple[Block, Seen]]:
     """Blocks and results in order; the next ones under way in threads, as numpy and polars leave
-    the interpreter free. The first is waited for: what it teaches serves all others."""
+    the interpreter free. The first is looked at here before all others: what it teaches serves
+    them, and an input of one block, as most are, needs no thread."""
     waiting: deque[tuple[Block, Future[Seen]]] = deque()
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(THREADS) as pool:  # without work it starts none
         for number, block in enumerate(blocks):
-            waiting.append((block, pool.submit(work, block)))
-            if not number:
-                waiting[0][1].result()
+            waiting.append((block, pool.submit(work, block) if number else _done(work(block))))
             if len(waiting) > THREADS:
                 first, future = waiting.popleft()
                 yield first, future.result()
         while waiting:
             first, future = waiting.popleft()
             yield first, future.result()
+
+
+def _done(seen: Seen) -> Future[Seen]:
+    future: Future[Seen] = Future()
+    future.set_result(seen)
+    return future

@@ -64,14 +64,35 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
+class Columns:
+    """A template in the form that numpy reads by.
+
+    order: place of each number, as read, among the lesson's slots. probes: words of the first
+    segment that tell templates apart.
+    """
+
+    segments: tuple[Segment, ...]
+    order: Ints
+    probes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Template:
-    """A lesson in the form that reads many lines."""
+    """A lesson in the form that reads many lines.
+
+    line: the teaching one. frees: its numbers of free length, None for the others. program: the
+    form that the kernel reads by.
+    """
 
     lesson: Lesson
-    segments: tuple[Segment, ...]
-    order: Ints  # place of each number, as read, among the lesson's slots
-    program: Program  # the same for the kernel
-    probes: tuple[int, ...]  # words of the first segment that tell templates apart
+    line: bytes
+    frees: tuple[Free | None, ...]
+    program: Program
+
+    @cached_property
+    def columns(self) -> Columns:
+        """Made when it is asked for: where the kernel reads, it seldom is."""
+        return _columns_of(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +125,19 @@ class Text:
 
 def template_of(line: bytes, lesson: Lesson) -> Template:
     """The template of a teaching line."""
+    frees = tuple(_free_of(line, slot) for slot in lesson.slots)
+    return Template(lesson, line, frees, program_of(line, lesson.slots, frees))
+
+
+def _columns_of(template: Template) -> Columns:
+    line, slots = template.line, template.lesson.slots
     segments: list[Segment] = []
     fixed: list[Slot] = []
     order: list[int] = []
     waiting: list[int] = []
     texts: list[int] = []
     begin = 0
-    frees = [_free_of(line, slot) for slot in lesson.slots]
-    for index, (slot, free) in enumerate(zip(lesson.slots, frees, strict=True)):
+    for index, (slot, free) in enumerate(zip(slots, template.frees, strict=True)):
         if free is None:
             fixed.append(replace(slot, start=slot.start - begin))
             waiting.append(index)
@@ -123,13 +149,7 @@ def template_of(line: bytes, lesson: Lesson) -> Template:
     segments.append(_segment(line[begin:], fixed, None, 1.0))
     held = np.flatnonzero(segments[0].layout.mask)
     probes = {int(held[0]), int(held[-1])} if len(held) else set()
-    return Template(
-        lesson=lesson,
-        segments=tuple(segments),
-        order=np.array([*order, *waiting, *texts]),
-        program=program_of(line, lesson.slots, frees),
-        probes=tuple(sorted(probes)),
-    )
+    return Columns(tuple(segments), np.array([*order, *waiting, *texts]), tuple(sorted(probes)))
 
 
 def _free_of(line: bytes, slot: Slot) -> Free | None:
@@ -167,7 +187,7 @@ class _Rows:
 
     def read(self, template: Template) -> bool:
         """Read all segments; false where no line is left."""
-        for segment in template.segments:
+        for segment in template.columns.segments:
             if not len(self.lines):
                 return False
             self._segment(segment)
@@ -266,22 +286,22 @@ def _found(template: Template, text: Text, lines: Ints, values: Floats, spans: I
     slots = template.lesson.slots
     if len(spans):
         numbers, fine = text_values(text.raw, spans[0::2].T, spans[1::2].T)
-        texts = template.order[len(slots) - numbers.shape[1] :]
+        texts = template.columns.order[len(slots) - numbers.shape[1] :]
         factors = np.array([slots[index].factor for index in texts])
         values = np.concatenate([values, numbers.T * factors[:, None]])
         if not fine.all():
             lines, values = lines[fine], values[:, fine]
     ordered = np.empty_like(values)
-    ordered[template.order] = values
+    ordered[template.columns.order] = values
     return Found(template.lesson, lines, ordered)
 
 
 def _probed(template: Template, text: Text, lines: Ints) -> Bools:
     """Which lines agree with a template in a word or two."""
     words = np.ndarray((len(text.padded) - WORD + 1,), "<u8", text.padded, 0, (1,))
-    layout = template.segments[0].layout
+    layout = template.columns.segments[0].layout
     likely = np.ones(len(lines), dtype=bool)
-    for index in template.probes:
+    for index in template.columns.probes:
         word = words[text.starts[lines] + WORD * index] & layout.mask[index]
         likely &= word == layout.expected[index]
     return likely

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import polars as pl
 
 from loganalyze_parsers.api import Dialect
 
 _ESCAPE = "\x1b"
+#: Lines of fewer characters together are searched marker by marker: making an automaton of all
+#: markers takes as long as that.
+_FEW = 8192
 
 
 class MarkerIndex:
@@ -26,22 +29,33 @@ class MarkerIndex:
     def wanted(self, lines: Sequence[bytes]) -> list[int]:
         """For each line the bits of the dialects with a marker in it.
 
-        A line with ANSI codes is wanted by all: a code may stand inside a marker. One automaton
-        finds all markers, so their number hardly matters.
+        A line with ANSI codes is wanted by all: a code may stand inside a marker.
         """
         wanted = [0] * len(lines)
         decoded = [line.decode("utf-8", "replace") for line in lines]
-        texts = pl.Series("line", decoded, dtype=pl.String)
-        found = texts.to_frame().select(
-            pl.col("line").str.extract_many(self._patterns, overlapping=True)
-        )["line"]
-        marked = (found.list.len() > 0).arg_true()
-        for index, markers in zip(marked.to_list(), found.gather(marked).to_list(), strict=True):
+        few = sum(map(len, decoded)) < _FEW
+        for index, markers in (self._one_by_one if few else self._at_once)(decoded):
             for marker in markers:
                 wanted[index] |= self._bits[marker]
                 if marker in self._once:
                     self._bits[marker] &= ~self._once.pop(marker)
         return wanted
+
+    def _one_by_one(self, lines: Sequence[str]) -> Iterator[tuple[int, Iterable[str]]]:
+        """Lines with markers, and those; each marker is first sought in all lines together."""
+        whole = "\n".join(lines)
+        likely = [marker for marker in self._patterns if marker in whole] if whole else []
+        for index, line in enumerate(lines if likely else ()):
+            yield index, [marker for marker in likely if marker in line]
+
+    def _at_once(self, lines: Sequence[str]) -> Iterator[tuple[int, Iterable[str]]]:
+        """The same by one automaton for all markers, so that their number hardly matters."""
+        texts = pl.Series("line", lines, dtype=pl.String)
+        found = texts.to_frame().select(
+            pl.col("line").str.extract_many(self._patterns, overlapping=True)
+        )["line"]
+        marked = (found.list.len() > 0).arg_true()
+        yield from zip(marked.to_list(), found.gather(marked).to_list(), strict=True)
 
 
 def holds(text: str, words: Sequence[str]) -> bool:

@@ -145,8 +145,11 @@ def _frame(rows: Rows, keys: Keys) -> pl.DataFrame:
     }
     columns.update((name, _series(rows.column(name), rows.held(name))) for name in names)
     frame = pl.select([columns[name].alias(name) for name in (*KEY_SCHEMA, *names)])
-    wrong = [name for name, kind in KEY_SCHEMA.items() if frame.schema[name] != kind]
-    return _mended(frame.with_columns(pl.col(name).cast(KEY_SCHEMA[name]) for name in wrong))
+    schema = frame.schema
+    wrong = [name for name, kind in KEY_SCHEMA.items() if schema[name] != kind]
+    if wrong:
+        frame = frame.with_columns(pl.col(name).cast(KEY_SCHEMA[name]) for name in wrong)
+    return _mended(frame)
 
 
 def _series(values: Floats, held: Bools) -> pl.Series:
@@ -158,7 +161,7 @@ def _series(values: Floats, held: Bools) -> pl.Series:
 
 def _mended(frame: pl.DataFrame) -> pl.DataFrame:
     """What megatron_fields.mended() does to one reading, for a frame."""
-    if "loss_scale" in frame.columns:
+    if "loss_scale" in frame.columns and not _positive(frame["loss_scale"]):
         kept = pl.when(pl.col("loss_scale") > 0).then(pl.col("loss_scale"))
         frame = frame.with_columns(kept.alias("loss_scale"))
     if {"samples_per_s", "global_batch_size", "step_time_s"} <= set(frame.columns):
@@ -167,6 +170,11 @@ def _mended(frame: pl.DataFrame) -> pl.DataFrame:
         wrong = (rate > 0) & (ratio > 300) & (ratio < 3000)
         frame = frame.with_columns(pl.when(wrong).then(rate * 1000).otherwise(rate))
     return frame
+
+
+def _positive(values: pl.Series) -> bool:
+    least = values.min()
+    return isinstance(least, float) and least > 0
 
 
 def _wall_s(times: dict[str, Floats]) -> Floats:

@@ -149,3 +149,29 @@ def test_a_foreign_state_runs_nothing() -> None:
     """A state that names a function of the system is no state."""
     assert restored(b"cos\nsystem\n(S'true'\ntR.") is None
     assert restored(b"rubbish") is None
+
+
+def _prefixed(lines: list[str], seed: int) -> str:
+    """A launcher's prefix before one line in five."""
+    rng = random.Random(seed)
+    return "".join(f"{'[default7]:' if rng.random() < 0.2 else ''}{line}\n" for line in lines)
+
+
+def test_lines_of_several_ranks_are_read_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank before some of the lines: the stored rows stay as they are all the same."""
+    before, after = _prefixed(log_lines(1, 700), 1), _prefixed(log_lines(700, 900, seed=2), 2)
+    monkeypatch.setattr(grown, "assembled", None)
+    assert grow(tmp_path, before, after, monkeypatch) == len(after)
+
+
+@pytest.mark.parametrize("steps", [60, 250])
+def test_another_rank_that_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    """Few or many records of another rank, from the first step on: the segments are those of
+    whichever rank has the most, as read whole."""
+    before = _prefixed(log_lines(1, 150), 1)
+    after = "".join(f"[default3]:{line}\n" for line in log_lines(1, steps))
+    assert grow(tmp_path, before, after, monkeypatch) > 0

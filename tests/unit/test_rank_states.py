@@ -167,3 +167,43 @@ def test_ranks_that_print_only_at_the_start_are_not_missing() -> None:
     steps, ranks = [2] * 7 + list(range(1, 101)), [*range(7), *([7] * 100)]
     run = make_run({"step_time_s": np.ones(len(steps))}, steps=steps, rank=ranks)
     assert detect_missing(context(run)) == []
+
+
+def _gaps(rows: int, first: int, seed: int) -> pl.DataFrame:
+    """A loss at steps and segments by chance, from `first` on; some rows twice."""
+    rng = np.random.default_rng(seed)
+    return pl.DataFrame({
+        "segment": pl.Series(rng.integers(0, 3, rows), dtype=pl.Int32),
+        "step": first + rng.integers(0, 50, rows) * 7,
+        "rank": pl.Series(rng.integers(0, 4, rows), dtype=pl.Int32),
+        **{name: rng.integers(0, 1000, rows) for name in ("source", "line", "offset", "length")},
+        "loss": rng.random(rows),
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize("far", [0, 10**12])
+def test_only_rows_whose_step_has_a_middle_count(tmp_path: Path, far: int) -> None:
+    """Steps that the sample lacks, before, between and behind its own, are passed by; a step
+    far away, for which no table of all steps can be made, changes nothing."""
+    rows = _gaps(400, -20, 1)
+    middle = (
+        _gaps(60, 8, 2).group_by("segment", "step").agg(middle=pl.col("loss").median())
+        .with_columns(spread=pl.lit(0.1), half=pl.lit(150.0)).sort("segment", "step")
+    )  # fmt: skip
+    if far:
+        middle = pl.concat([middle, middle.tail(1).with_columns(step=pl.lit(far))])
+    part = parts_of(rows, tmp_path, 1000)[0]
+    found = states_of(part, {"loss": middle}).filter(pl.col("metric") == "loss")
+    known = {(segment, step) for segment, step in middle.select("segment", "step").iter_rows()}
+    expected: dict[tuple[int, int], list[float]] = {}
+    for segment, step, rank, loss in rows.select("segment", "step", "rank", "loss").iter_rows():
+        if (segment, step) in known:
+            expected.setdefault((segment, rank), []).append(loss)
+    counted = {
+        (segment, rank): (count, low, high)
+        for segment, rank, count, low, high in found.select(
+            "segment", "rank", "count", "low", "high"
+        ).iter_rows()
+    }
+    assert counted == {key: (len(v), min(v), max(v)) for key, v in expected.items()}
+    assert len(counted) > 5

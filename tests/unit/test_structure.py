@@ -28,7 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("loganalyze_parsers", "detectors", "checks", "profile"),
     ("ingest", "baseline", "diagnose", "incidents", "pipeline", "explain", "grouping", "parts",
      "same_run", "budget", "coverage", "continued", "attempts", "reading", "shards", "wide",
-     "parser_state", "grown", "regrown", "ranges"),
+     "parser_state", "grown", "regrown", "ranges", "rank_rows"),
     ("report", "replay", "compare", "verify", "demo"),
     ("watch", "audit"),
     ("cli", "commands", "__main__"),
