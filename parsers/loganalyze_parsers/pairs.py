@@ -57,7 +57,7 @@ def named(pairs: Iterable[tuple[str, str]], form: PairFormat) -> dict[str, float
         value = scaled(text)
         if value is None:
             continue
-        name, factor = form.names.get(key, (f"raw/{key}", 1.0))
+        name, factor = form.names.get(key, (f"raw/{key.rstrip(' :(')}", 1.0))
         values[name] = value * factor
     return values
 

@@ -30,6 +30,7 @@ _NAMES = {
     "wps:": ("tokens_per_s_per_gpu", 1.0),
     "tflops:": ("tflops_per_gpu", 1.0),
     "mfu:": ("mfu", 0.01),
+    "lr:": ("lr", 1.0),  # printed by several forks
 }
 
 
