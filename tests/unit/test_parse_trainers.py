@@ -19,7 +19,7 @@ LINES = [
      "[titan] 2031-04-02 10:11:12,345 - root - INFO - validate step: 40  loss:  7.41  tps: 6,000",
      40, {"val_loss": 7.41}),
     ("torchtitan",
-     "[titan] 2031-04-02 10:11:12,345 - root - INFO - step: 40  loss:  7.5  lr: 3.0000e-04  stall: 2",
+     "[titan] 2031-04-02 10:11:12,345 - root - INFO - step: 40  loss:  7.5  lr: 3.0e-04  stall: 2",
      40, {"loss": 7.5, "lr": 3e-4, "raw/stall": 2}),
     ("nanogpt", "iter 40: loss 3.2101, time 211.43ms, mfu 31.20%",
      40, {"loss": 3.2101, "step_time_s": 0.21143, "mfu": 0.312}),
