@@ -169,12 +169,22 @@ def joined(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     if not parts:
         return empty_readings()
     joined = pl.concat(parts, how="diagonal")
-    step = pl.col("step").cast(pl.Int64, strict=False)
-    joined = joined.with_columns(step=pl.when(step.is_between(-MOST_STEP, MOST_STEP)).then(step))
+    if not _are_steps(joined["step"]):
+        step = pl.col("step").cast(pl.Int64, strict=False)
+        step = pl.when(step.is_between(-MOST_STEP, MOST_STEP)).then(step)
+        joined = joined.with_columns(step=step)
     missing = [name for name in _KEYS if name not in joined.columns]
     return joined.with_columns(
         *(pl.lit(None, dtype=_KEYS[name]).alias(name) for name in missing),
     ).with_columns(pl.col(name).cast(kind, strict=False) for name, kind in _KEYS.items())
+
+
+def _are_steps(column: pl.Series) -> bool:
+    """Whether all are steps that a run may have; then the column stays where it is."""
+    if column.dtype != pl.Int64:
+        return False
+    ends = [end for end in (column.min(), column.max()) if isinstance(end, int)]
+    return all(abs(end) <= MOST_STEP for end in ends)
 
 
 def _without_placeholders(readings: pl.DataFrame, problems: list[Problem]) -> pl.DataFrame:
@@ -229,7 +239,7 @@ def _interval(readings: pl.DataFrame, training: npt.NDArray[np.bool_]) -> int:
     gaps = np.diff(steps if training.all() else steps[training])
     del steps
     gaps = gaps[gaps > 0]
-    return max(int(np.median(gaps)), 1) if len(gaps) else 1
+    return max(int(np.median(gaps, overwrite_input=True)), 1) if len(gaps) else 1
 
 
 def segment_at(cut: Sequence[Segment], source: int, step: int) -> int:

@@ -27,6 +27,8 @@ _INTERLEAVED_MIN = 4
 _MAX_STREAMS = 64
 #: Logging intervals that a stream may jump over (lost lines).
 _REACH = 20
+#: Rows looked at together where a run's millions need not be.
+_PIECE = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,8 @@ def integers(column: pl.Series) -> IntArray:
 
     Chunk by chunk, as a run has millions of rows and its columns may be mapped files.
     """
+    if column.null_count() == len(column):
+        return _all_alike(-1, len(column))
     low, high = (-1 if end is None else int(end) for end in (column.min(), column.max()))  # type: ignore[arg-type]
     sizes = ("i2", 2**14), ("i4", 2**30), ("i8", 2**63)
     kind = next(kind for kind, most in sizes if -most <= min(low, -1) and high < most)
@@ -96,9 +100,9 @@ def integers(column: pl.Series) -> IntArray:
     return made
 
 
-def _where(mask: BoolArray) -> IntArray | slice:
-    """Indices of the true ones; all of them need no list."""
-    return slice(None) if mask.all() else np.flatnonzero(mask)
+def _where(mask: BoolArray) -> BoolArray | slice:
+    """What picks the true ones; to pick all of them copies nothing."""
+    return slice(None) if mask.all() else mask
 
 
 def distinct(values: IntArray) -> IntArray:
@@ -107,13 +111,15 @@ def distinct(values: IntArray) -> IntArray:
     >>> distinct(np.array([3, 3, 4, 4])).tolist(), distinct(np.array([4, 3, 4])).tolist()
     ([3, 4], [3, 4])
     """
-    if bool((np.diff(values) < 0).any()):
+    if bool((values[1:] < values[:-1]).any()):
         values = np.sort(values)
-    different: IntArray = values[np.diff(values, prepend=values[:1] - 1) != 0]
+    new = np.ones(len(values), dtype=bool)
+    np.not_equal(values[1:], values[:-1], out=new[1:])
+    different: IntArray = values[new]
     return different
 
 
-def leader_of(ranks: IntArray, main: BoolArray) -> IntArray | slice:
+def leader_of(ranks: IntArray, main: BoolArray) -> BoolArray | slice:
     """Rows of the rank with the most records (the lowest of equals)."""
     names = distinct(ranks[main])
     if len(names) == 1:
@@ -127,20 +133,29 @@ def followed(labels: IntArray, sources: IntArray) -> IntArray:
     filled = labels.copy()
     for source in distinct(sources):
         rows = _where(sources == source)
-        own = labels[rows]
-        known = own >= 0
-        if not known.any():
-            filled[rows] = 0
-            continue
-        last = np.where(known, np.arange(len(own), dtype=np.int32), np.int32(known.argmax()))
-        filled[rows] = own[np.maximum.accumulate(last, out=last)]
+        filled[rows] = _filled(labels[rows])
     return filled
+
+
+def _filled(labels: IntArray) -> IntArray:
+    """Labels of one input, each hole (-1) with the one before it; holes at the start with the
+    first. Piece by piece, as there may be millions."""
+    made: IntArray = labels.copy()
+    held = int(labels[int((labels >= 0).argmax())]) if len(labels) else 0
+    held = max(held, 0)  # none at all
+    for first in range(0, len(made), _PIECE):
+        own = made[first : first + _PIECE]
+        last = np.where(own >= 0, np.arange(len(own)), -1)
+        np.maximum.accumulate(last, out=last)
+        own[:] = np.where(last >= 0, own[last], held)
+        held = int(own[-1])
+    return made
 
 
 def borders(readings: pl.DataFrame, loads: pl.DataFrame) -> IntArray:
     """How many loads stand before each row; a change marks a possible start of a segment."""
     if not len(loads):
-        return np.zeros(len(readings), dtype=np.int8)
+        return _all_alike(0, len(readings))
     key = _place(readings)
     return np.searchsorted(np.sort(_place(loads)), key).astype(np.int32)
 
@@ -153,16 +168,21 @@ def _place(frame: pl.DataFrame) -> npt.NDArray[np.float64]:
 
 def _cut_stream(steps: IntArray, borders: IntArray) -> tuple[IntArray, bool]:
     """Segment label of each row of one rank, and whether streams are interleaved."""
-    back = np.flatnonzero(np.diff(steps) < 0)
+    backward = steps[1:] < steps[:-1]
+    back = np.flatnonzero(backward)
     if len(back) >= _INTERLEAVED_MIN and len(back) > _INTERLEAVED_SHARE * len(steps):
         streams = _interleaved(steps)
         if streams is not None:
             return streams, True
-    new = np.zeros(len(steps), dtype=np.int8)
-    new[back + 1] = 1
-    resumed = (np.diff(borders) > 0) & (np.diff(steps) >= 0)
-    new[1:][resumed] = 1
-    return np.cumsum(new, dtype=np.int32), False
+    begins = backward | (borders[1:] > borders[:-1])
+    if not begins.any():
+        return _all_alike(0, len(steps)), False
+    return np.concatenate(([0], np.cumsum(begins, dtype=np.int32))), False
+
+
+def _all_alike(value: int, size: int) -> IntArray:
+    """One value many times, in the memory of one."""
+    return np.broadcast_to(np.int8(value), (size,))
 
 
 def _interleaved(steps: IntArray) -> IntArray | None:

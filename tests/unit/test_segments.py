@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from textlogs import megatron_line, run_of
 
+from loganalyze import segments
 from loganalyze.model import RunLog
 
 
@@ -73,3 +75,28 @@ def test_line_endings_do_not_matter(ending: str, tmp_path: Path) -> None:
     text = log_of(range(1, 30)).replace("\n", ending)
     run = run_of(text, tmp_path)
     assert run.readings["step"].to_list() == list(range(1, 30))
+
+
+def _followed_row_by_row(labels: list[int], sources: list[int]) -> list[int]:
+    filled = list(labels)
+    for source in set(sources):
+        rows = [row for row, its in enumerate(sources) if its == source]
+        held = next((labels[row] for row in rows if labels[row] >= 0), 0)
+        for row in rows:
+            held = labels[row] if labels[row] >= 0 else held
+            filled[row] = held
+    return filled
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_without_a_label_follow_the_one_before(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Holes are filled piece by piece as a walk over all rows fills them."""
+    monkeypatch.setattr(segments, "_PIECE", 7)
+    draw = np.random.default_rng(seed)
+    labels = draw.integers(-1, 3, 60, dtype=np.int32)
+    labels[draw.random(60) < draw.random()] = -1
+    sources = draw.integers(0, 3, 60, dtype=np.int32)
+    made = segments.followed(labels, sources)
+    assert made.tolist() == _followed_row_by_row(labels.tolist(), sources.tolist())
