@@ -227,5 +227,6 @@ def leaning(states: pl.DataFrame, metric: str, *, late: bool = False) -> pl.Data
 
 def row_states(readings: pl.DataFrame) -> pl.DataFrame:
     """The states ROWS of a run whose rows are all held; one for each segment and rank."""
-    told = readings.filter(pl.col("step").is_not_null() & pl.col("rank").is_not_null())
+    told = readings.select("segment", "step", "rank", *_PLACE)
+    told = told.filter(pl.col("step").is_not_null() & pl.col("rank").is_not_null())
     return _rows(told).select(*_KEYS, "count", "first_step", "last_step", *_PLACE).sort(*_KEYS)

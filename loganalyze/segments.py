@@ -80,8 +80,8 @@ def stream_labels(
     return labels, parallel
 
 
-def integers(column: pl.Series) -> IntArray:
-    """A column of integers, -1 where it is null, in as few bits as hold their differences.
+def integers(column: pl.Series, null: int = -1) -> IntArray:
+    """A column of integers, `null` where it is null, in as few bits as hold their differences.
 
     Chunk by chunk, as a run has millions of rows and its columns may be mapped files.
     """
@@ -89,11 +89,11 @@ def integers(column: pl.Series) -> IntArray:
         return _all_alike(-1, len(column))
     low, high = (-1 if end is None else int(end) for end in (column.min(), column.max()))  # type: ignore[arg-type]
     sizes = ("i2", 2**14), ("i4", 2**30), ("i8", 2**63)
-    kind = next(kind for kind, most in sizes if -most <= min(low, -1) and high < most)
+    kind = next(kind for kind, most in sizes if -most <= min(low, null) and high < most)
     made: IntArray = np.empty(len(column), dtype=kind)
     first = 0
     for chunk in column.get_chunks():
-        filled = chunk.fill_null(-1) if chunk.null_count() else chunk
+        filled = chunk.fill_null(null) if chunk.null_count() else chunk
         made[first : first + len(chunk)] = filled.to_numpy()
         first += len(chunk)
         release()

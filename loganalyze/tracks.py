@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -10,6 +12,8 @@ import numpy.typing as npt
 import polars as pl
 
 from loganalyze.model import LineRef, RunLog
+from loganalyze.segments import integers
+from loganalyze.spill import release
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -45,32 +49,106 @@ def tracks(run: RunLog, metric: str) -> tuple[Track, ...]:
     frame = run.readings
     if metric not in frame.columns:
         return ()
-    rows = (
-        frame.select("step", "segment", "rank", value=pl.col(metric))
-        .with_row_index("row")
-        .filter(pl.col("value").is_not_null() & pl.col("step").is_not_null())
-    )
-    parts = rows.partition_by("segment", "rank", as_dict=True, maintain_order=True)
-    made = [_track(metric, key, part) for key, part in parts.items()]
-    made.sort(key=lambda track: (track.segment, -1 if track.rank is None else track.rank))
+    told = (frame[metric].is_not_null() & frame["step"].is_not_null()).to_numpy()
+    streams = _streams_of(frame, told)
+    values = floats(frame[metric]) if streams else np.empty(0)
+    made = [
+        Track(
+            metric=metric,
+            segment=one.segment,
+            rank=one.rank,
+            steps=one.steps,
+            values=values if len(one.rows) == len(values) and one.ordered else values[one.rows],
+            rows=one.rows,
+            interval=one.interval,
+        )
+        for one in streams
+    ]
     return tuple(_without_copies(made))
 
 
-def _track(metric: str, key: tuple[object, ...], part: pl.DataFrame) -> Track:
-    part = part.sort("step", maintain_order=True)
-    steps = part["step"].to_numpy().astype(np.int64)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stream:
+    """The rows of one segment and rank by their steps. ordered: whether as they were logged."""
+
+    segment: int
+    rank: int | None
+    steps: IntArray
+    rows: IntArray
+    interval: int
+    ordered: bool
+
+
+#: Streams of the run looked at last (by the identity of its frame, while that lives), by which of
+#: its rows have a number: the metrics of a line share them. Few patterns are held.
+_HELD: dict[int, dict[bytes, tuple[_Stream, ...]]] = {}
+_MOST_HELD = 4
+
+
+def _streams_of(frame: pl.DataFrame, told: npt.NDArray[np.bool_]) -> tuple[_Stream, ...]:
+    """The rows told, by segment, then rank."""
+    held = _HELD.setdefault(id(frame), {})
+    if len(_HELD) > 1 or not held:  # another run, or the first look
+        _HELD.clear()
+        _HELD[id(frame)] = held
+        weakref.finalize(frame, _HELD.pop, id(frame), None).atexit = False
+    key = np.packbits(told).tobytes()
+    found = held.pop(key, None)
+    if found is None:
+        found = tuple(_cut(frame, np.flatnonzero(told)))
+    held[key] = found  # the one asked for last stands last
+    while len(held) > _MOST_HELD:
+        held.pop(next(iter(held)), None)
+    return found
+
+
+def _cut(frame: pl.DataFrame, rows: IntArray) -> Iterator[_Stream]:
+    if not len(rows):
+        return
+    least = frame["rank"].min()
+    none = min(least if isinstance(least, int) else 0, 0) - 1  # stands for no rank
+    columns = integers(frame["step"]), integers(frame["segment"]), integers(frame["rank"], none)
+    steps, segments, ranks = (column[rows].astype(np.int64) for column in columns)
+    for segment, rank, own in _by_rank(segments, ranks):
+        yield _stream(segment, rank if rank > none else None, steps[own], rows[own])
+
+
+def _by_rank(segments: IntArray, ranks: IntArray) -> Iterator[tuple[int, int, IntArray | slice]]:
+    """Which rows are of which segment and rank, by segment, then rank."""
+    if (ranks == ranks[0]).all() and (segments == segments[0]).all():
+        yield int(segments[0]), int(ranks[0]), slice(None)
+        return
+    low = int(ranks.min())
+    names, codes = np.unique((segments << 32) + (ranks - low), return_inverse=True)
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes)).tolist()
+    for name, first, end in zip(names.tolist(), [0, *ends], ends, strict=False):
+        yield name >> 32, (name & 0xFFFFFFFF) + low, order[first:end]
+
+
+def _stream(segment: int, rank: int | None, steps: IntArray, rows: IntArray) -> _Stream:
     gaps = np.diff(steps)
+    ordered = not len(gaps) or int(gaps.min()) >= 0
+    if not ordered:
+        order = np.argsort(steps, kind="stable")
+        steps, rows = steps[order], rows[order]
+        gaps = np.diff(steps)
     gaps = gaps[gaps > 0]
-    segment, rank = key
-    return Track(
-        metric=metric,
-        segment=int(segment) if isinstance(segment, int) else 0,
-        rank=rank if isinstance(rank, int) else None,
-        steps=steps,
-        values=part["value"].to_numpy().astype(np.float64),
-        rows=part["row"].to_numpy().astype(np.int64),
-        interval=int(np.median(gaps)) if len(gaps) else 1,
+    interval = int(np.median(gaps)) if len(gaps) else 1
+    return _Stream(
+        segment=segment, rank=rank, steps=steps, rows=rows, interval=interval, ordered=ordered
     )
+
+
+def floats(column: pl.Series) -> FloatArray:
+    """A column of numbers, chunk by chunk, as its pages may be mapped; NaN where it is null."""
+    made = np.empty(len(column))
+    first = 0
+    for chunk in column.get_chunks():
+        made[first : first + len(chunk)] = chunk.to_numpy()
+        first += len(chunk)
+    release()
+    return made
 
 
 def _without_copies(made: list[Track]) -> list[Track]:

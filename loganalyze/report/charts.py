@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -18,7 +19,7 @@ from loganalyze.report.curves import Chart, Curve
 from loganalyze.report.model import PANELS, RunView
 from loganalyze.report.pack import Packer, squeezed
 from loganalyze.report.wording import both, kind_title, metric_label
-from loganalyze.tracks import IntArray
+from loganalyze.tracks import FloatArray, IntArray
 
 KNOTS = 400  # per segment: steps with their wall time and token count, to change the axis
 MOST_EVENTS = 300
@@ -148,17 +149,27 @@ def _axes(run: RunView, packer: Packer) -> Json:
             frame.select("segment", "step", value=value)
             .drop_nulls()
             .filter(pl.col("value").is_finite())
-            .group_by("segment", "step")
-            .agg(pl.col("value").min())
-            .sort("segment", "step")
         )
-        parts = known.partition_by("segment", as_dict=True, maintain_order=True)
         knots = {
-            str(key[0]): _knots(part, packer) for key, part in parts.items() if part.height > 1
+            str(segment): _knots(steps, values, packer)
+            for segment, steps, values in _lowest(known)
+            if len(steps) > 1
         }
         if knots:
             found[axis] = knots
     return found
+
+
+def _lowest(known: pl.DataFrame) -> Iterator[tuple[int, IntArray, FloatArray]]:
+    """Of each segment the steps, growing, and the lowest value at each."""
+    segments, steps, values = (known[name].to_numpy() for name in ("segment", "step", "value"))
+    for segment in np.unique(segments).tolist():
+        own = segments == segment
+        at, value = steps[own].astype(np.int64), values[own].astype(np.float64)
+        order = np.argsort(at, kind="stable")  # nearly in order, as a rule
+        at, value = at[order], value[order]
+        firsts = np.flatnonzero(np.diff(at, prepend=at[:1] - 1))
+        yield segment, at[firsts], np.minimum.reduceat(value, firsts)
 
 
 def _tokens(run: RunView) -> pl.Expr | None:
@@ -170,11 +181,9 @@ def _tokens(run: RunView) -> pl.Expr | None:
     return pl.col("samples_seen") * length if length else None
 
 
-def _knots(part: pl.DataFrame, packer: Packer) -> list[object]:
-    at = np.unique(np.linspace(0, part.height - 1, min(KNOTS, part.height)).astype(np.int64))
-    values = np.maximum.accumulate(part["value"].to_numpy()[at])
-    return [packer.steps(part["step"].to_numpy().astype(np.int64)[at]),
-            packer.exact(values)]  # fmt: skip
+def _knots(steps: IntArray, values: FloatArray, packer: Packer) -> list[object]:
+    at = np.unique(np.linspace(0, len(steps) - 1, min(KNOTS, len(steps))).astype(np.int64))
+    return [packer.steps(steps[at]), packer.exact(np.maximum.accumulate(values[at]))]
 
 
 def _events(events: pl.DataFrame) -> list[Json]:

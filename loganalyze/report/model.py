@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from loganalyze import config
-from loganalyze.assemble import training_rows
+from loganalyze.assemble import record
 from loganalyze.model import (
     READING_COLUMNS,
     Cause,
@@ -184,7 +184,7 @@ def view(diagnosis: Diagnosis, index: int = 0) -> RunView:
         ranks=tuple(int(rank) for rank in ranks),
         step_first=_whole(known.min()) if len(known) else None,
         step_last=_whole(known.max()) if len(known) else None,
-        step_count=len(training_rows(frame)),
+        step_count=int(frame.select(record(frame.columns).sum()).item() or 0),
     )
 
 
