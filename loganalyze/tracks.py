@@ -176,9 +176,12 @@ def within(track: Track, low: float, high: float) -> Track:
 
 def row_ref(run: RunLog, row: int) -> LineRef:
     """Where a row of the readings stands in its input."""
-    source, line, offset, length = run.readings.select("source", "line", "offset", "length").row(
-        row
-    )
+    return row_of(run.readings, row)
+
+
+def row_of(frame: pl.DataFrame, row: int) -> LineRef:
+    """Where a row of readings or events stands in its input."""
+    source, line, offset, length = frame.select("source", "line", "offset", "length").row(row)
     return LineRef(source=source, line=line, offset=offset, length=length)
 
 

@@ -200,7 +200,7 @@ def _shown(
 
 def _config_ref(context: Context, named: str) -> LineRef | None:
     """The line that says a setting, or the head of the dump that does; the last dump of any."""
-    dumps = happenings(context.run, ("config",))
+    dumps = happenings(context, ("config",))
     for dump in reversed(dumps):
         if named in dump.detail:
             return _place(dump, named)

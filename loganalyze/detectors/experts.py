@@ -8,7 +8,7 @@ import numpy as np
 
 from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.model import Finding, Severity
-from loganalyze.series import mad_sigma
+from loganalyze.series import block_medians, mad_sigma
 from loganalyze.tracks import FloatArray, Track
 
 #: What tells it, best first: the balancing loss is smooth, the fullest expert's share is not.
@@ -35,8 +35,8 @@ def _risen(context: Context, track: Track) -> Finding | None:
     block = int(th.value("expert_imbalance.block_records"))
     if len(values) < 5 * block:
         return None
-    level = np.array([np.median(values[i : i + block]) for i in range(0, len(values), block)])
-    best = int(np.argmin(level[:-1]))
+    level = block_medians(values, block)[: (len(values) - 1) // block]  # all before the last
+    best = int(np.argmin(level))
     end, noise = float(np.median(values[-block:])), mad_sigma(np.diff(values)) / np.sqrt(2.0)
     ratio, rule = end / float(level[best]), th["expert_imbalance.ratio_warning"]
     error = 1.2533 * noise * np.sqrt(2.0 / block)

@@ -101,12 +101,10 @@ class Attempt:
         return next((item for item in self.failures if not item.echo), self.failures[0])
 
 
-def happenings(run: RunLog, kinds: Sequence[str]) -> list[Happening]:
+def happenings(context: Context, kinds: Sequence[str]) -> list[Happening]:
     """The events of these kinds, in order of the inputs."""
-    rows = progress_rows(run)
-    ends = dict(rows.group_by("source").agg(pl.col("offset").max()).iter_rows())
-    begins = dict(rows.group_by("source").agg(pl.col("offset").min()).iter_rows())
-    frame = run.events.filter(pl.col("kind").is_in(list(kinds)))
+    frame = context.events(*kinds)
+    spans = _spans(context) if len(frame) else {}
     found = []
     for row in frame.iter_rows(named=True):
         source, offset = row["source"], row["offset"]
@@ -120,19 +118,33 @@ def happenings(run: RunLog, kinds: Sequence[str]) -> list[Happening]:
                 ref=LineRef(source=source, line=row["line"], offset=offset, length=row["length"]),
                 text=row["text"],
                 detail=json.loads(row["detail"] or "{}"),
-                followed=ends.get(source, -1) > offset,
-                has_row_before=begins.get(source, offset + 1) < offset,
+                followed=spans.get(source, (0, -1))[1] > offset,
+                has_row_before=spans.get(source, (offset + 1, 0))[0] < offset,
             )
         )
     return sorted(found, key=lambda item: item.place)
 
 
-def progress_rows(run: RunLog) -> pl.DataFrame:
+def progress_rows(context: Context) -> pl.DataFrame:
     """Source, offset, step, segment and wall time of the rows that show a step was trained."""
-    columns = [name for name in _PROGRESS if name in run.readings.columns]
-    shown = [pl.col(name).is_not_null() for name in columns]
-    keep = pl.col("step").is_not_null() & (pl.any_horizontal(shown) if shown else pl.lit(False))
-    return run.readings.filter(keep).select("source", "offset", "step", "segment", "wall_s")
+    if "progress rows" not in context.memo:
+        frame = context.run.readings
+        shown = [pl.col(name).is_not_null() for name in _PROGRESS if name in frame.columns]
+        keep = pl.col("step").is_not_null() & (pl.any_horizontal(shown) if shown else pl.lit(False))
+        rows = frame.lazy().filter(keep).select("source", "offset", "step", "segment", "wall_s")
+        context.memo["progress rows"] = rows.collect()
+    made: pl.DataFrame = context.memo["progress rows"]
+    return made
+
+
+def _spans(context: Context) -> dict[int, tuple[int, int]]:
+    """For each source the offsets of its first and its last row that shows progress."""
+    if "progress spans" not in context.memo:
+        ends = pl.col("offset").min().alias("first"), pl.col("offset").max().alias("last")
+        found = progress_rows(context).group_by("source").agg(*ends)
+        context.memo["progress spans"] = {s: (first, last) for s, first, last in found.iter_rows()}
+    made: dict[int, tuple[int, int]] = context.memo["progress spans"]
+    return made
 
 
 def attempts(context: Context) -> list[Attempt]:
@@ -140,10 +152,10 @@ def attempts(context: Context) -> list[Attempt]:
     run = context.run
     failures = [
         item
-        for item in happenings(run, (*FAILURES, "exit"))
+        for item in happenings(context, (*FAILURES, "exit"))
         if item.kind != "exit" or not _planned(item)
     ]
-    marks = happenings(run, ("exit", "config", "start_fresh", "checkpoint_load"))
+    marks = happenings(context, ("exit", "config", "start_fresh", "checkpoint_load"))
     groups: dict[tuple[int, bool], list[Happening]] = {}
     for item in failures:
         segment, started = _place(run, item)
@@ -153,7 +165,7 @@ def attempts(context: Context) -> list[Attempt]:
         Attempt(
             failures=tuple(_in_time(own)),
             last=key == final and not any(item.followed for item in own),
-            clean=_clean_before(run, own, marks),
+            clean=_clean_before(context, own, marks),
         )
         for key, own in sorted(groups.items())
     ]
@@ -175,19 +187,19 @@ def _in_time(own: list[Happening]) -> list[Happening]:
     return own
 
 
-def _clean_before(run: RunLog, own: list[Happening], marks: list[Happening]) -> bool:
+def _clean_before(context: Context, own: list[Happening], marks: list[Happening]) -> bool:
     """Whether the program said good-bye, and nothing was started after that, before `own`."""
     first = min(own, key=lambda item: item.place)
     if all(item.kind == "data_exhausted" for item in own):
         return False
-    rows = progress_rows(run).filter(
+    rows = progress_rows(context).filter(
         (pl.col("source") == first.ref.source) & (pl.col("offset") < first.ref.offset)
     )
     since = (first.ref.source, int(rows["offset"].to_numpy()[-1]) if len(rows) else -1)
     between = [mark for mark in marks if since < mark.place < first.place]
     if between and between[-1].kind == "exit" and _planned(between[-1]):
         return True
-    return _finished(run, first) and all(mark.kind == "exit" for mark in between)
+    return _finished(context.run, first) and all(mark.kind == "exit" for mark in between)
 
 
 def _planned(mark: Happening) -> bool:

@@ -27,7 +27,7 @@ _SAVE = ("checkpoint_save_begin", "checkpoint_save_end")
 
 def detect_saves(context: Context) -> list[Finding]:
     """checkpoint_failed, checkpoint_incomplete, restart and work_lost."""
-    saves = happenings(context.run, _SAVE)
+    saves = happenings(context, _SAVE)
     return [
         *_failed(context, saves),
         *_incomplete(context, saves),
@@ -41,7 +41,7 @@ def detect_saves(context: Context) -> list[Finding]:
 
 def _failed(context: Context, saves: Sequence[Happening]) -> list[Finding]:
     """One finding a segment with failed saves; critical while no later save was confirmed."""
-    events = happenings(context.run, ("checkpoint_failed", "disk_full"))
+    events = happenings(context, ("checkpoint_failed", "disk_full"))
     by_segment: dict[int, list[Happening]] = {}
     for item in events:
         by_segment.setdefault(item.segment, []).append(item)
@@ -93,7 +93,7 @@ def _ends_here(context: Context, item: Happening) -> bool:
 
 def _rows_follow(context: Context, item: Happening) -> bool:
     """Whether the same segment went on after the line."""
-    rows = progress_rows(context.run).filter(
+    rows = progress_rows(context).filter(
         (pl.col("source") == item.ref.source)
         & (pl.col("offset") > item.ref.offset)
         & (pl.col("segment") == item.segment)
@@ -216,7 +216,7 @@ def _superseded(context: Context, before: Segment, segment: Segment) -> Finding:
 def _lost_tail(context: Context, saves: Sequence[Happening]) -> list[Finding]:
     """Steps after the last confirmed save of a run that a failure ended."""
     ended = [a for a in attempts(context) if a.last and not a.clean and _fatal(a)]
-    rows = progress_rows(context.run)
+    rows = progress_rows(context)
     if not ended or not len(rows) or not saves:
         return []
     kinds = {item.kind for item in saves}

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
-import polars as pl
 
 from loganalyze.detectors.base import Context, Detector, finding
 from loganalyze.detectors.loss_common import is_excerpt, loss_events
 from loganalyze.model import Evidence, Finding, LineRef, Severity
 from loganalyze.series import Floats, stretches
-from loganalyze.tracks import Track, longest_row, row_ref
+from loganalyze.tracks import Track, longest_row, row_of, row_ref
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +204,7 @@ def skipped(context: Context) -> list[Finding]:
     told = _skips(context)
     if told is None:
         return []
-    steps, counts, refs = told
+    steps, counts, ref_of = told
     total = int(counts.sum())
     if not total:
         return []
@@ -228,14 +229,16 @@ def skipped(context: Context) -> list[Finding]:
             statistics={"skipped": total, "most_in_a_row": row, "share_after_start": share},
             threshold=context.thresholds[name],
             evidence=(
-                Evidence(label="skip_first", step=min(known, default=None), ref=refs[first]),
-                Evidence(label="skip_last", step=max(known, default=None), ref=refs[last]),
+                Evidence(label="skip_first", step=min(known, default=None), ref=ref_of(first)),
+                Evidence(label="skip_last", step=max(known, default=None), ref=ref_of(last)),
             ),
         )
     ]
 
 
-def _skips(context: Context) -> tuple[np.ndarray, np.ndarray, list[LineRef]] | None:
+def _skips(
+    context: Context,
+) -> tuple[np.ndarray, np.ndarray, Callable[[int], LineRef]] | None:
     """Steps, skipped steps at each, and where it is told: overflow messages or the counters."""
     events = context.events("overflow")
     counters = context.tracks("skipped_steps")
@@ -243,20 +246,13 @@ def _skips(context: Context) -> tuple[np.ndarray, np.ndarray, list[LineRef]] | N
     if events.height >= counted and events.height:
         steps = events["step"].fill_null(-1).to_numpy()
         many = [_told_count(text) for text in events["detail"]]
-        refs = [
-            LineRef(source=s, line=n, offset=o, length=k)
-            for s, n, o, k in events.select("source", "line", "offset", "length").iter_rows()
-        ]
-        return steps, np.array(many), refs
+        return steps, np.array(many), partial(row_of, events)
     if not counters:
         return None
     steps = np.concatenate([t.steps for t in counters])
     counts = np.concatenate([_counts(t) for t in counters])
     rows = np.concatenate([t.rows for t in counters])
-    hits = {int(i) for i in np.flatnonzero(counts > 0)[[0, -1]]} if (counts > 0).any() else set()
-    zero = LineRef(source=0, line=0, offset=0, length=0)
-    refs = [row_ref(context.run, int(r)) if i in hits else zero for i, r in enumerate(rows)]
-    return steps, counts, refs
+    return steps, counts, lambda place: row_ref(context.run, int(rows[place]))
 
 
 def _counts(track: Track) -> Floats:
@@ -300,8 +296,10 @@ def _late_share(context: Context, steps: np.ndarray, counts: np.ndarray) -> floa
 
 def all_skipped(context: Context) -> list[Finding]:
     """Every step of the log was skipped: no loss, no update. Usual for the first few steps only."""
-    frame = context.run.readings.with_row_index("row")
-    rows = frame.filter(pl.col("skipped_steps").is_not_null() & pl.col("step").is_not_null())
+    frame = context.run.readings
+    told_at = (frame["skipped_steps"].is_not_null() & frame["step"].is_not_null()).arg_true()
+    rows = frame[[name for name in ("step", "skipped_steps", "loss") if name in frame.columns]]
+    rows = rows[told_at]
     overflows = context.events("overflow").height
     losses = 0 if "loss" not in rows.columns else rows["loss"].count()
     skips = int((rows["skipped_steps"] > 0).sum()) if rows.height else 0
@@ -309,7 +307,7 @@ def all_skipped(context: Context) -> list[Finding]:
     if not rows.height or (losses and overflows < rows.height) or told < rows.height:
         return []
     worst = rows.height >= context.value("no_learning.skipped_records")
-    last = rows.row(rows.height - 1, named=True)
+    last = int(told_at[-1])
     return [
         finding(
             "no_learning",
@@ -321,7 +319,7 @@ def all_skipped(context: Context) -> list[Finding]:
             threshold=context.thresholds["no_learning.skipped_records"],
             evidence=(
                 Evidence(
-                    label="skip_last", step=last["step"], ref=row_ref(context.run, last["row"])
+                    label="skip_last", step=frame["step"][last], ref=row_ref(context.run, last)
                 ),
             ),
         )

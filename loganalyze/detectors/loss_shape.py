@@ -11,6 +11,8 @@ from loganalyze.detectors.loss_common import Curve, curves
 from loganalyze.model import Finding, Severity
 from loganalyze.series import Floats, mad_sigma, slope
 
+#: Evaluations that are compared with the training loss around them; more say the same.
+_MOST_COMPARED = 500
 _BLOCKS = 24
 _ACCUMULATION = ("gradient_accumulation_steps", "gradient_accumulation_step", "num_microbatches")
 _PARALLEL = ("tensor_model_parallel_size", "data_parallel_size", "world_size", "num_processes")
@@ -220,15 +222,18 @@ def _whole(context: Context, ratios: list[float]) -> list[tuple[str, float]]:
 
 
 def _over_validation(context: Context, curve: Curve) -> list[float]:
-    """Training loss over validation loss at every evaluation of the curve's segment."""
+    """Training loss over validation loss at evaluations all over the curve's segment."""
     found = []
+    steps, reach = curve.steps, 10 * curve.track.interval
     for track in context.tracks("val_loss"):
         if track.segment != curve.track.segment:
             continue
-        for step, value in zip(track.steps, track.values, strict=True):
-            near = curve.values[np.abs(curve.steps - step) <= 10 * curve.track.interval]
-            if len(near) >= 3 and np.isfinite(value) and value > 0:
-                found.append(float(np.median(near)) / float(value))
+        some = slice(None, None, -(-len(track) // _MOST_COMPARED) or 1)
+        first = np.searchsorted(steps, track.steps[some] - reach, side="left")
+        end = np.searchsorted(steps, track.steps[some] + reach, side="right")
+        for value, a, b in zip(track.values[some], first, end, strict=True):
+            if b - a >= 3 and np.isfinite(value) and value > 0:
+                found.append(float(np.median(curve.values[a:b])) / float(value))
     return found
 
 

@@ -117,6 +117,8 @@ def _joined(tracks: Iterable[Track]) -> list[Track]:
 
 
 def _over_ranks(own: list[Track]) -> Track:
+    if (alone := _taking_turns(own)) is not None:
+        return alone
     frame = pl.DataFrame(
         {
             name: np.concatenate([getattr(track, name) for track in own])
@@ -136,6 +138,19 @@ def _over_ranks(own: list[Track]) -> Track:
         values=frame["values"].to_numpy(),
         rows=frame["rows"].to_numpy(),
     )
+
+
+def _taking_turns(own: list[Track]) -> Track | None:
+    """All points in the order of their steps; None where two ranks report the same step."""
+    steps = np.concatenate([track.steps for track in own])
+    order = np.argsort(steps, kind="stable")
+    steps = steps[order]
+    if bool((steps[1:] == steps[:-1]).any()):
+        return None
+    values = np.concatenate([track.values for track in own])[order]
+    rows = np.concatenate([track.rows for track in own])[order]
+    known = ~np.isnan(values)
+    return replace(own[0], rank=None, steps=steps[known], values=values[known], rows=rows[known])
 
 
 def _wall_tracks(context: Context) -> list[Track]:
