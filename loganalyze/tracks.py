@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
@@ -83,10 +84,16 @@ class _Stream:
 #: its rows have a number: the metrics of a line share them. Few patterns are held.
 _HELD: dict[int, dict[bytes, tuple[_Stream, ...]]] = {}
 _MOST_HELD = 4
+_GUARD = Lock()  # detectors work beside each other
 
 
 def _streams_of(frame: pl.DataFrame, told: npt.NDArray[np.bool_]) -> tuple[_Stream, ...]:
     """The rows told, by segment, then rank."""
+    with _GUARD:
+        return _held_streams(frame, told)
+
+
+def _held_streams(frame: pl.DataFrame, told: npt.NDArray[np.bool_]) -> tuple[_Stream, ...]:
     held = _HELD.setdefault(id(frame), {})
     if len(_HELD) > 1 or not held:  # another run, or the first look
         _HELD.clear()

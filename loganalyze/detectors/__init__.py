@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -44,6 +45,7 @@ from loganalyze.detectors.speed import SPEED_OVER_TIME
 from loganalyze.detectors.speed_efficiency import EFFICIENCY
 from loganalyze.detectors.val_loss import DETECTOR as VAL_LOSS
 from loganalyze.detectors.weights import STOPPED
+from loganalyze.engine import cores
 from loganalyze.model import DetectorRun, Finding, RunLog, severity_rank
 
 DETECTORS: tuple[Detector, ...] = (
@@ -87,6 +89,9 @@ DETECTORS: tuple[Detector, ...] = (
 
 __all__ = ("DETECTORS", "Context", "Detector", "detect")
 
+#: Rows from which on detectors work beside each other; numpy leaves the interpreter free.
+_LONG = 200_000
+
 
 def detect(
     run: RunLog,
@@ -102,8 +107,8 @@ def detect(
     judged against it. off: names of detectors not to run.
     """
     context = Context(run=run, thresholds=thresholds, profile=thresholds.profile)
-    found: list[Finding] = []
     states: list[DetectorRun] = []
+    able: list[Detector] = []
     for detector in DETECTORS:
         missing = detector.missing(context)
         if detector.name in off:
@@ -111,13 +116,26 @@ def detect(
         elif missing:
             states.append(DetectorRun(detector=detector.name, status="skipped", missing=missing))
         else:
-            with np.errstate(all="ignore"):  # logs may hold absurd numbers; they judge themselves
-                found.extend(detector.run(context))
+            able.append(detector)
             states.append(DetectorRun(detector=detector.name, status="ran"))
+    found = _looked(context, able)
     if baseline:
         with np.errstate(all="ignore"):
             found = against(context, baseline, found)
     return _numbered(found), tuple(states)
+
+
+def _looked(context: Context, able: Sequence[Detector]) -> list[Finding]:
+    """What the detectors find, in their order; those of a long run work beside each other."""
+
+    def look(detector: Detector) -> list[Finding]:
+        with np.errstate(all="ignore"):  # logs may hold absurd numbers; they judge themselves
+            return detector.run(context)
+
+    if len(context.run.readings) < _LONG:
+        return [finding for detector in able for finding in look(detector)]
+    with ThreadPoolExecutor(cores()) as pool:
+        return [finding for found in pool.map(look, able) for finding in found]
 
 
 def _numbered(found: list[Finding]) -> tuple[Finding, ...]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from threading import RLock
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -12,26 +13,33 @@ from loganalyze.config import Thresholds, kinds
 from loganalyze.model import Evidence, Finding, RunLog, Severity, Threshold
 from loganalyze.tracks import Track, row_ref, tracks
 
+Made = TypeVar("Made")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """All that a detector may look at.
 
-    memo: what one detector worked out and another may use, by a name of their own.
+    memo: what one detector worked out and another may use, by a name of their own: see once().
     """
 
     run: RunLog
     thresholds: Thresholds
     profile: str
     memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    _locks: dict[str, RLock] = field(default_factory=dict, compare=False, repr=False)
+
+    def once(self, name: str, make: Callable[[], Made]) -> Made:
+        """What `make` gives, made at the first call by that name; others wait for it."""
+        with self._locks.setdefault(name, RLock()):
+            if name not in self.memo:
+                self.memo[name] = make()
+        made: Made = self.memo[name]
+        return made
 
     def tracks(self, metric: str) -> tuple[Track, ...]:
         """Tracks of one metric of the run; empty where it was not logged. Cut once."""
-        key = f"tracks {metric}"
-        if key not in self.memo:
-            self.memo[key] = tracks(self.run, metric)
-        found: tuple[Track, ...] = self.memo[key]
-        return found
+        return self.once(f"tracks {metric}", lambda: tracks(self.run, metric))
 
     def has(self, metric: str) -> bool:
         """Whether the log carries at least one number of that metric."""

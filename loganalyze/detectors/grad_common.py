@@ -32,14 +32,15 @@ class Norms:
     @property
     def steps(self) -> Ints:
         """Steps of the points."""
-        return self.track.steps[self.at]
+        steps = self.track.steps
+        return steps if len(self.at) == len(steps) else steps[self.at]
 
 
 def norms(context: Context) -> tuple[Norms, ...]:
     """Gradient norms of every segment and rank; worked out once for a run."""
-    if "norms" not in context.memo:
-        context.memo["norms"] = tuple(_norms(context, t) for t in context.tracks("grad_norm"))
-    made: tuple[Norms, ...] = context.memo["norms"]
+    made = context.once(
+        "norms", lambda: tuple(_norms(context, t) for t in context.tracks("grad_norm"))
+    )
     return made
 
 

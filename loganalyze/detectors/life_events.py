@@ -127,24 +127,25 @@ def happenings(context: Context, kinds: Sequence[str]) -> list[Happening]:
 
 def progress_rows(context: Context) -> pl.DataFrame:
     """Source, offset, step, segment and wall time of the rows that show a step was trained."""
-    if "progress rows" not in context.memo:
-        frame = context.run.readings
-        shown = [pl.col(name).is_not_null() for name in _PROGRESS if name in frame.columns]
-        keep = pl.col("step").is_not_null() & (pl.any_horizontal(shown) if shown else pl.lit(False))
-        rows = frame.lazy().filter(keep).select("source", "offset", "step", "segment", "wall_s")
-        context.memo["progress rows"] = rows.collect()
-    made: pl.DataFrame = context.memo["progress rows"]
-    return made
+    return context.once("progress rows", lambda: _progress_rows(context.run.readings))
+
+
+def _progress_rows(frame: pl.DataFrame) -> pl.DataFrame:
+    shown = [pl.col(name).is_not_null() for name in _PROGRESS if name in frame.columns]
+    keep = pl.col("step").is_not_null() & (pl.any_horizontal(shown) if shown else pl.lit(False))
+    rows = frame.lazy().filter(keep).select("source", "offset", "step", "segment", "wall_s")
+    return rows.collect()
 
 
 def _spans(context: Context) -> dict[int, tuple[int, int]]:
     """For each source the offsets of its first and its last row that shows progress."""
-    if "progress spans" not in context.memo:
+
+    def spans() -> dict[int, tuple[int, int]]:
         ends = pl.col("offset").min().alias("first"), pl.col("offset").max().alias("last")
         found = progress_rows(context).group_by("source").agg(*ends)
-        context.memo["progress spans"] = {s: (first, last) for s, first, last in found.iter_rows()}
-    made: dict[int, tuple[int, int]] = context.memo["progress spans"]
-    return made
+        return {source: (first, last) for source, first, last in found.iter_rows()}
+
+    return context.once("progress spans", spans)
 
 
 def attempts(context: Context) -> list[Attempt]:

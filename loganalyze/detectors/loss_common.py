@@ -31,17 +31,16 @@ class Curve:
     @property
     def steps(self) -> Ints:
         """Steps of the points."""
-        return self.track.steps[self.at]
+        steps = self.track.steps
+        return steps if len(self.at) == len(steps) else steps[self.at]
 
 
 def curves(context: Context, metric: str = "loss") -> tuple[Curve, ...]:
     """The curves of a metric, one for each segment and rank that has at least two points."""
-    key = f"curves {metric}"
-    if key not in context.memo:
-        made = (_curve(context, track) for track in context.tracks(metric))
-        context.memo[key] = tuple(curve for curve in made if len(curve.at) >= 2)
-    found: tuple[Curve, ...] = context.memo[key]
-    return found
+    made = (_curve(context, track) for track in context.tracks(metric))
+    return context.once(
+        f"curves {metric}", lambda: tuple(curve for curve in made if len(curve.at) >= 2)
+    )
 
 
 def _curve(context: Context, track: Track) -> Curve:
@@ -81,13 +80,13 @@ def is_excerpt(context: Context, track: Track) -> bool:
 
 def loss_events(context: Context) -> tuple[tuple[Curve, tuple[Excursion, ...]], ...]:
     """Curves of the loss with their upward excursions; worked out once for a run."""
-    if "loss_events" not in context.memo:
-        context.memo["loss_events"] = tuple(
+    return context.once(
+        "loss_events",
+        lambda: tuple(
             (curve, tuple(excursions(curve.y, loss_search(context, curve))))
             for curve in curves(context)
-        )
-    found: tuple[tuple[Curve, tuple[Excursion, ...]], ...] = context.memo["loss_events"]
-    return found
+        ),
+    )
 
 
 def loss_search(context: Context, curve: Curve) -> Search:

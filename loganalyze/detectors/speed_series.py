@@ -11,6 +11,7 @@ import polars as pl
 
 from loganalyze.detectors.base import Context
 from loganalyze.model import Evidence
+from loganalyze.segments import distinct
 from loganalyze.tracks import FloatArray, IntArray, Track, row_ref
 
 BoolArray = npt.NDArray[np.bool_]
@@ -30,7 +31,6 @@ WORK_METRICS = ("global_batch_size", "seq_len")
 
 
 #: Key of the paces in a context: each restart asks for them, and a log can have thousands.
-_MEMO = "paces"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +77,7 @@ class Pace:
 
 def paces(context: Context) -> tuple[Pace, ...]:
     """One pace for each chain: a start or fresh segment and the resumes after it. Made once."""
-    if _MEMO not in context.memo:
-        context.memo[_MEMO] = _paces(context)
-    found: tuple[Pace, ...] = context.memo[_MEMO]
-    return found
+    return context.once("paces", lambda: _paces(context))
 
 
 def _paces(context: Context) -> tuple[Pace, ...]:
@@ -233,12 +230,12 @@ def _evaluations(context: Context) -> IntArray:
     if "val_loss" in frame.columns:
         rows = frame.filter(pl.col("val_loss").is_not_null())["step"].drop_nulls()
         found.append(rows.to_numpy().astype(np.int64))
-    return np.unique(np.concatenate(found))
+    return distinct(np.concatenate(found)).astype(np.int64, copy=False)
 
 
 def _saves(context: Context) -> IntArray:
     events = context.events("checkpoint_save_begin", "checkpoint_save_end")["step"].drop_nulls()
-    return np.unique(events.to_numpy().astype(np.int64))
+    return distinct(events.to_numpy()).astype(np.int64, copy=False)
 
 
 def _touched(steps: IntArray, interval: int, at: IntArray) -> BoolArray:
