@@ -126,7 +126,7 @@ def _judged(name: str, path: Path, unpacked: float, limit: int) -> bool:
     roots = os.pathsep.join((str(ROOT), str(ROOT / "parsers")))
     process = subprocess.Popen(
         [sys.executable, "-m", "loganalyze", "diagnose", str(path), "-o", str(path.parent / "out"),
-         "--quiet", "--lang", "en"],
+         "--lang", "en"],
         env={**os.environ, "PYTHONPATH": roots}, preexec_fn=bounded, stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )  # fmt: skip
