@@ -51,7 +51,7 @@ _MACHINES = (
     "file:///etc/passwd",
     "../../etc/passwd", "..\\..\\x", "//evil.example/share", "data:text/html,<script>", "%2e%2e%2f",
     "con", "x" * 4000, "' or 1=1 --", "$(reboot)", "; reboot", "`reboot`", "| reboot", "~",
-    "-rf", "*",
+    "-rf", "*", "<?xml version='1.0'?><!DOCTYPE x [<!ENTITY y SYSTEM 'file:///etc/passwd'>]>&y;",
 )  # fmt: skip
 BASES = (*_HTML, *_TERMINAL, *_UNICODE, *_SHEETS, *_MARKDOWN, *_MACHINES)
 AROUND = ("{}", "a{}", "{} z", '"{}"', "train/{}/loss")
@@ -64,7 +64,7 @@ def hostile_run(words: tuple[str, ...]) -> RunLog:
     """A run in which each of the words is a metric, a setting, an event, a path and a problem."""
     losses = [2.0] * 30 + [float("nan")] * 10
     metrics: dict[str, list[float | None]] = {"loss": [*losses]}
-    for number, word in enumerate(words[:40]):
+    for number, word in enumerate(words):
         metrics[f"raw/{storable(word)}"] = [float(number)] * 40
     events = [
         {"kind": "exception", "step": 31, "text": storable(word), "detail": {word: word}}

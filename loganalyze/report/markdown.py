@@ -7,7 +7,14 @@ import re
 from loganalyze.model import Evidence, Finding, Incident, Report, RunLog
 from loganalyze.report import amounts, numbers, story
 from loganalyze.report.judged import judged_by
-from loganalyze.report.model import RunView, fine, missing_of, ordered_causes, views
+from loganalyze.report.model import (
+    RunView,
+    detectors_by_status,
+    fine,
+    missing_of,
+    ordered_causes,
+    views,
+)
 from loganalyze.report.story import Files
 from loganalyze.report.text import CHECK_MARKS, place, skip_reason
 from loganalyze.report.versus import in_short
@@ -139,10 +146,16 @@ def _checks(run: RunView, lang: str) -> list[str]:
     skipped = [d for d in run.diagnosis.detectors if d.status == "skipped"]
     if skipped:
         lines += [f"**{both('ui_could_not').of(lang)}**", ""]
-        for d in sorted(skipped, key=lambda d: d.detector):
-            name, reason = story.detector_name(d.detector).of(lang), skip_reason(d).of(lang)
-            lines.append(f"- {inert(name)}: {inert(reason)}")
+        named = [
+            (story.detector_name(d.detector).of(lang), skip_reason(d).of(lang))
+            for d in sorted(skipped, key=lambda d: d.detector)
+        ]
+        # checks of one kind may lack the same
+        lines += [f"- {inert(name)}: {inert(reason)}" for name, reason in dict.fromkeys(named)]
         lines.append("")
+    off = detectors_by_status(run.diagnosis, "off")
+    if off:
+        lines += [_fact("ui_off", joined([story.detector_name(name) for name in off]), lang), ""]
     return lines
 
 

@@ -205,10 +205,12 @@ def _checks(paper: Paper, run: RunView) -> None:
     skipped = [d for d in run.diagnosis.detectors if d.status == "skipped"]
     if skipped:
         paper.heading("ui_could_not")
-    for detector in sorted(skipped, key=lambda d: d.detector):
-        name = story.detector_name(detector.detector)
-        line = both("ui_evidence_value", label=name, value=skip_reason(detector))
-        paper.line(2, paper.say(line))
+    lines = [
+        both("ui_evidence_value", label=story.detector_name(d.detector), value=skip_reason(d))
+        for d in sorted(skipped, key=lambda d: d.detector)
+    ]
+    for line in dict.fromkeys(map(paper.say, lines)):  # checks of one kind may lack the same
+        paper.line(2, line)
     off = detectors_by_status(run.diagnosis, "off")
     if off:
         paper.heading("ui_off")

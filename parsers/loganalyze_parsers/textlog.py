@@ -36,6 +36,7 @@ _SAMPLES = 20
 #: Lines without markers whose fate is remembered: noise repeats itself.
 _MAX_SEEN = 50_000
 _MAX_SEEN_BYTES = 4096  # of one such line
+_MOST_LINES = 200_000  # looked at together: a block may be nothing but line ends
 _NEW = "\0"  # in place of a rule: a line whose fate is not remembered
 
 
@@ -139,24 +140,39 @@ class TextLog:
         return made
 
     def _batch(self, prepared: _Prepared) -> Batch:
-        block, starts, ends = prepared.block, *prepared.block.bounds
+        starts = prepared.block.bounds[0]
         rest = np.flatnonzero(~prepared.taken)
         done = len(starts) - len(rest)
         tally = Tally(lines=done, read=done)
+        taken: list[Taken] = []
+        told = 0  # lines before this one that the readers know to have gone by
+        for first in range(0, len(rest), _MOST_LINES):
+            told = self._some(prepared, rest[first : first + _MOST_LINES], told, taken, tally)
+        self._pass(prepared, told, len(starts))
+        return self._gather(taken, prepared.frames, tally.account())
+
+    def _some(
+        self, prepared: _Prepared, rest: npt.NDArray[np.int64], told: int,
+        taken: list[Taken], tally: Tally,
+    ) -> int:  # fmt: skip
+        """Lines one by one, but for those whose fate is remembered; what `told` is now."""
+        block, starts, ends = prepared.block, *prepared.block.bounds
         lines = [
             block.data[a:b] for a, b in zip(starts[rest].tolist(), ends[rest].tolist(), strict=True)
         ]
         bits = self._bits(lines)
         rules = [self._seen_noise.get(line, _NEW) for line in lines]
         busy = [i for i, rule in enumerate(rules) if rule is _NEW or bits[i]]
-        taken: list[Taken] = []
         known: list[str | None] = []  # rules of lines whose fate is remembered
-        told = at = 0  # told: lines before this one that the readers know to have gone by
+        at = 0
         for one in [*busy, len(lines)]:
             if not self._open:
                 known += rules[at:one]
                 at = one
             for i in range(at, min(one + 1, len(lines))):
+                if not bits[i] and not self._open and lines[i] in self._seen_noise:
+                    known.append(self._seen_noise[lines[i]])
+                    continue
                 index = int(rest[i])
                 if bits[i] or self._open:
                     self._pass(prepared, told, index)
@@ -165,8 +181,7 @@ class TextLog:
                 taken.extend(self._line(lines[i], place, bits[i], tally))
             at = one + 1
         self._count_known(known, tally)
-        self._pass(prepared, told, len(starts))
-        return self._gather(taken, prepared.frames, tally.account())
+        return told
 
     def _count_known(self, rules: Sequence[str | None], tally: Tally) -> None:
         """Account for lines whose fate is remembered (None: unknown, and shown when new)."""
@@ -196,9 +211,6 @@ class TextLog:
 
     def _line(self, raw: bytes, place: tuple[int, int], bits: int, tally: Tally) -> list[Taken]:
         quiet = not bits & ~self._stateless and not self._open
-        if not bits and not self._open and raw in self._seen_noise:
-            self._count_known([self._seen_noise[raw]], tally)
-            return []
         tally.lines += 1
         taken: list[Taken] = []
         rules: list[str] = []

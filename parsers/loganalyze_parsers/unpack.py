@@ -11,7 +11,7 @@ from typing import IO, Any
 from loganalyze.model import Problem
 
 #: A stream that unpacks to more than both is no log: real ones shrink 5 to 60 times.
-MOST_RATIO, FREE_BYTES = 200, 256 * 1024 * 1024
+MOST_RATIO, FREE_BYTES = 200, 64 * 1024 * 1024
 #: A compressed document that is read whole may unpack to so many bytes.
 MOST_WHOLE_BYTES = 2 * 1024**3
 _PIECE = 256 * 1024

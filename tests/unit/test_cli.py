@@ -150,6 +150,21 @@ def test_what_is_left_out_is_never_clean(dying: Path) -> None:
     assert {check["status"] for check in checks} == {"off"}
 
 
+@pytest.mark.parametrize("format_", ["text", "markdown", "html", "json"])
+def test_every_check_ran_or_could_not_or_was_off(format_: str, dying: Path) -> None:
+    """Each check is told to have run, to lack something, or to be off, once, in every report."""
+    options = ("-o", "-", "--lang", "en", "--ignore", "LA6", "--format", format_)
+    told = call("diagnose", dying, *options)[1].stdout
+    if format_ == "json":
+        states = [check["status"] for check in json.loads(told)["runs"][0]["checks"]]
+        assert set(states) == {"ran", "skipped", "off"}
+        return
+    for part in ("Checked and not found", "Could not check, because", "Switched off"):
+        assert part in told
+    lines = [line for line in told.splitlines() if "needs" in line and format_ != "html"]
+    assert len(lines) == len(set(lines))
+
+
 @pytest.mark.parametrize("option", ["--select", "--ignore"])
 def test_a_code_that_names_nothing_is_wrong_use(option: str, dying: Path) -> None:
     """A mistyped code would switch a check on or off without a word: it is told instead."""

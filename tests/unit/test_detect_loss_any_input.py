@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judged import found
@@ -34,6 +35,7 @@ def runs(draw):
     return make_run(metrics, steps=steps, segments=segments, relations=("start", relation))
 
 
+@pytest.mark.slow
 @given(run=runs(), profile=st.sampled_from(["pretrain", "sft", "rl"]))
 @settings(max_examples=150, deadline=None)
 def test_any_numbers_are_answered(run, profile):

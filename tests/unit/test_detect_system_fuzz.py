@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from synth_system import context, event, make_run
@@ -56,6 +57,7 @@ def _runs(draw: st.DrawFn) -> RunLog:
     )
 
 
+@pytest.mark.slow
 @given(_runs(), st.sampled_from(["pretrain", "sft", "rl"]))
 @settings(max_examples=100, deadline=None)
 def test_no_run_is_too_odd(run: RunLog, profile: str) -> None:

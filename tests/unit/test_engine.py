@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from paths import loopback_is_up
 
 from loganalyze.engine import TRIES, ShardFailed, engine_for, on_executor, processes, serial
 from loganalyze.errors import UsageError
@@ -83,6 +84,8 @@ def test_unknown_engines_are_wrong_use() -> None:
 def test_ray_runs_them_too() -> None:
     """A local Ray of two cores gives the same results."""
     ray = pytest.importorskip("ray", reason="Ray is not installed")
+    if not loopback_is_up():
+        pytest.skip("Ray's processes speak to each other over the loopback, which is down here")
     try:
         assert sorted(engine_for("ray", 2)(square, list(range(10)))) == [
             (n, n * n) for n in range(10)

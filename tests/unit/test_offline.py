@@ -30,6 +30,7 @@ def _trees() -> list[tuple[Path, ast.Module]]:
     return [(path, ast.parse(path.read_text(encoding="utf-8"))) for path in files]
 
 
+@pytest.mark.slow
 def test_nothing_loads_code_from_data() -> None:
     """No pickle, YAML or archive module is imported, and nothing is evaluated."""
     wrong = []

@@ -66,6 +66,7 @@ def _compiled(value: object, depth: int = 0) -> Iterator[tuple[str, int]]:
         yield from _compiled(fields, depth + 1)
 
 
+@pytest.mark.slow
 def test_the_patterns_of_the_readers() -> None:
     """By structure: none starts anew within what it crossed in vain, none shares a run."""
     found = list(patterns())

@@ -275,6 +275,7 @@ def test_clock_is_the_logged_time() -> None:
     assert numbers.clock(None) == ""
 
 
+@pytest.mark.slow
 def test_hundreds_of_restarts_and_unknown_keys_stay_within_the_budget() -> None:
     """300 segments of 100 metrics: 80 charts within twice the budget, the first one complete."""
     sick = fixture.sick_run()

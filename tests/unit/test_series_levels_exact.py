@@ -10,6 +10,7 @@ from loganalyze.series_trend import levels
 ruptures = pytest.importorskip("ruptures", reason="the exact search comes from ruptures")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_shifts_are_where_the_exact_search_puts_them(seed: int) -> None:
     """For shifts of six noises the borders are those of the optimal segmentation (jump = 1)."""
