@@ -5,6 +5,7 @@
                   (all rows in one table, median over the ranks at each step)
     clean A B     jobs with seeds A to B - 1 in which nothing is wrong: ranks named in each
     slow A B      the same with one rank +1 %: in how many it, and it alone, is named
+                  (both tell after every job how it stands)
 
 Every job's rows lie in parts of Parquet, as `ingest` writes them.
 """
@@ -123,9 +124,9 @@ def many(first: int, end: int, slow: float) -> None:
             seconds.append(time.perf_counter() - begin)
         right += found == [SLOW]
         named += len([rank for rank in found if rank != SLOW or slow == 1.0])
-    print(f"seeds {first}-{end - 1}, rank {SLOW} x {slow}: named rightly and alone in {right} of "
-          f"{end - first}, healthy ranks named {named}; median {np.median(seconds):.2f} s",
-          flush=True)  # fmt: skip
+        print(f"seeds {first}-{seed}, rank {SLOW} x {slow}: named rightly and alone in {right} of "
+              f"{seed + 1 - first}, healthy ranks named {named}; median {np.median(seconds):.2f} s",
+              flush=True)  # fmt: skip
 
 
 def main() -> None:

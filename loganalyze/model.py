@@ -299,7 +299,7 @@ class Incident:
     settle: str = ""  # the check that would best separate the first two causes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class Diagnosis:
     """One run, judged."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -174,17 +175,51 @@ def view(diagnosis: Diagnosis, index: int = 0) -> RunView:
     step_count: records of training steps over all segments and ranks; steps that were run again
     count again.
     """
-    frame = diagnosis.run.readings
-    known = frame.select("step").drop_nulls()["step"] if "step" in frame.columns else pl.Series([])
-    ranks = frame["rank"].drop_nulls().unique().sort().to_list() if "rank" in frame.columns else []
+    held = _held(diagnosis)
     return RunView(
         index=index,
         diagnosis=diagnosis,
+        metrics=held.metrics,
+        ranks=held.ranks,
+        step_first=held.first,
+        step_last=held.last,
+        step_count=held.count,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """What a run's readings hold."""
+
+    metrics: tuple[MetricView, ...]
+    ranks: tuple[int, ...]
+    first: int | None
+    last: int | None
+    count: int
+
+
+#: By the identity of a diagnosis, while it lives: the rows of many runs are read from the disk
+#: each time that they are looked at.
+_HELD: dict[int, _Held] = {}
+
+
+def _held(diagnosis: Diagnosis) -> _Held:
+    key = id(diagnosis)
+    if key not in _HELD:
+        _HELD[key] = _counted(diagnosis.run.readings)
+        weakref.finalize(diagnosis, _HELD.pop, key, None).atexit = False
+    return _HELD[key]
+
+
+def _counted(frame: pl.DataFrame) -> _Held:
+    known = frame.select("step").drop_nulls()["step"] if "step" in frame.columns else pl.Series([])
+    ranks = frame["rank"].drop_nulls().unique().sort().to_list() if "rank" in frame.columns else []
+    return _Held(
         metrics=_metrics(frame),
         ranks=tuple(int(rank) for rank in ranks),
-        step_first=_whole(known.min()) if len(known) else None,
-        step_last=_whole(known.max()) if len(known) else None,
-        step_count=int(frame.select(record(frame.columns).sum()).item() or 0),
+        first=_whole(known.min()) if len(known) else None,
+        last=_whole(known.max()) if len(known) else None,
+        count=int(frame.select(record(frame.columns).sum()).item() or 0),
     )
 
 
