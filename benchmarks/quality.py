@@ -175,7 +175,7 @@ def spikes(quick: bool) -> None:
             for name in false:
                 false[name] += scores[name].clean_false
     for share in LEVELS:
-        best = attainable(share, 0.2, runs, n, FIRST_SEED)
+        best = attainable(share, runs, n, FIRST_SEED)
         print(
             f"attainable at {100 * share:g} % (matched filter that knows curve, noise and shapes): "
             f"P {best['P']:.3f} R {best['R']:.3f} F1 {best['F1']:.3f}"
