@@ -163,7 +163,7 @@ def table(title: str, scores: dict[str, Score]) -> None:
 
 def spikes(quick: bool) -> None:
     """Loss spikes: the protocol's families, harder ones, what is attainable, false alarms."""
-    runs, clean, n = (2, 3, 12_000) if quick else (10, 25, 20_000)
+    runs, clean, n = (2, 3, 12_000) if quick else (30, 25, 20_000)
     total = 0
     false = {ALL: 0, ALARMS: 0}
     harder = {name: HARD_LEVELS if "no memory" in name else LEVELS for name in HARDER}

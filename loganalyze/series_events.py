@@ -116,7 +116,9 @@ def _grown(
     else:
         start = max(skip, (first - level.count + 1) * level.size)
         sigma = float(fine.sigma[start])
-        height = float(level.z[best] * level.sigma[best])
+        stretch = y[max(0, best - level.count + 1) * level.size : (best + 1) * level.size]
+        clipped = float(level.z[best] * level.sigma[best])
+        height = max(clipped, float(np.median(stretch)) - base)
         onset = _step_up(y, start - level.count * level.size, (best + 1) * level.size, base, height)
         onset = max(onset, skip)
         stop, recovered = _end_of_level(y, onset, base, height, level.size * level.count)
