@@ -8,7 +8,7 @@ import numpy as np
 
 from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.model import Finding, Severity
-from loganalyze.series import mad_sigma
+from loganalyze.series import block_medians, mad_sigma
 from loganalyze.tracks import FloatArray, Track
 
 #: What tells it, best first: the balancing loss is smooth, the fullest expert's share is not.
@@ -35,7 +35,7 @@ def _risen(context: Context, track: Track) -> Finding | None:
     block = int(th.value("expert_imbalance.block_records"))
     if len(values) < 5 * block:
         return None
-    level = np.array([np.median(values[i : i + block]) for i in range(0, len(values), block)])
+    level = _block_levels(values, block)
     best = int(np.argmin(level[:-1]))
     end, noise = float(np.median(values[-block:])), mad_sigma(np.diff(values)) / np.sqrt(2.0)
     ratio, rule = end / float(level[best]), th["expert_imbalance.ratio_warning"]
@@ -64,6 +64,13 @@ def _risen(context: Context, track: Track) -> Finding | None:
             point(context, track, int(at[worst]), "expert_load_peak"),
         ),
     )  # fmt: skip
+
+
+def _block_levels(values: FloatArray, block: int) -> FloatArray:
+    """Medians of blocks of records; the rest at the end is a block of its own."""
+    whole = block_medians(values, block)
+    rest = values[len(whole) * block :]
+    return np.append(whole, np.median(rest)) if len(rest) else whole
 
 
 def _onset(values: FloatArray, low: float, high: float, start: int) -> int:

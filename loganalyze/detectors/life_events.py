@@ -103,10 +103,13 @@ class Attempt:
 
 def happenings(run: RunLog, kinds: Sequence[str]) -> list[Happening]:
     """The events of these kinds, in order of the inputs."""
-    rows = progress_rows(run)
-    ends = dict(rows.group_by("source").agg(pl.col("offset").max()).iter_rows())
-    begins = dict(rows.group_by("source").agg(pl.col("offset").min()).iter_rows())
     frame = run.events.filter(pl.col("kind").is_in(list(kinds)))
+    if frame.is_empty():
+        return []
+    first, last = pl.col("offset").min().alias("first"), pl.col("offset").max().alias("last")
+    edges = progress_rows(run).group_by("source").agg(first, last)
+    begins = dict(edges.select("source", "first").iter_rows())
+    ends = dict(edges.select("source", "last").iter_rows())
     found = []
     for row in frame.iter_rows(named=True):
         source, offset = row["source"], row["offset"]

@@ -235,28 +235,33 @@ def skipped(context: Context) -> list[Finding]:
     ]
 
 
-def _skips(context: Context) -> tuple[np.ndarray, np.ndarray, list[LineRef]] | None:
-    """Steps, skipped steps at each, and where it is told: overflow messages or the counters."""
+def _skips(context: Context) -> tuple[np.ndarray, np.ndarray, dict[int, LineRef]] | None:
+    """Steps, skipped steps at each, from overflow messages or the counters.
+
+    And where the first and the last skip is told, by their places in the two arrays.
+    """
     events = context.events("overflow")
     counters = context.tracks("skipped_steps")
     counted = sum(float(_counts(t).sum()) for t in counters)
     if events.height >= counted and events.height:
         steps = events["step"].fill_null(-1).to_numpy()
-        many = [_told_count(text) for text in events["detail"]]
-        refs = [
-            LineRef(source=s, line=n, offset=o, length=k)
-            for s, n, o, k in events.select("source", "line", "offset", "length").iter_rows()
-        ]
-        return steps, np.array(many), refs
+        many = np.array([_told_count(text) for text in events["detail"]])
+        lines = events.select("source", "line", "offset", "length")
+        names = lines.columns
+        told = {at: dict(zip(names, lines.row(at), strict=True)) for at in _ends(many)}
+        return steps, many, {at: LineRef(**line) for at, line in told.items()}
     if not counters:
         return None
     steps = np.concatenate([t.steps for t in counters])
     counts = np.concatenate([_counts(t) for t in counters])
     rows = np.concatenate([t.rows for t in counters])
-    hits = {int(i) for i in np.flatnonzero(counts > 0)[[0, -1]]} if (counts > 0).any() else set()
-    zero = LineRef(source=0, line=0, offset=0, length=0)
-    refs = [row_ref(context.run, int(r)) if i in hits else zero for i, r in enumerate(rows)]
-    return steps, counts, refs
+    return steps, counts, {at: row_ref(context.run, int(rows[at])) for at in _ends(counts)}
+
+
+def _ends(counts: np.ndarray) -> set[int]:
+    """Places of the first and the last skip."""
+    hits = np.flatnonzero(counts > 0)
+    return {int(hits[0]), int(hits[-1])} if len(hits) else set()
 
 
 def _counts(track: Track) -> Floats:

@@ -117,25 +117,26 @@ def _joined(tracks: Iterable[Track]) -> list[Track]:
 
 
 def _over_ranks(own: list[Track]) -> Track:
-    frame = pl.DataFrame(
-        {
-            name: np.concatenate([getattr(track, name) for track in own])
-            for name in ("steps", "values", "rows")
-        }
-    )
+    names = ("steps", "values", "rows")
+    columns = {name: np.concatenate([getattr(track, name) for track in own]) for name in names}
+    order = np.argsort(columns["steps"], kind="stable")
+    columns = {name: column[order] for name, column in columns.items()}
+    if (np.diff(columns["steps"]) == 0).any():
+        columns = _medians(columns)
+    good = ~np.isnan(columns["values"])
+    return replace(own[0], rank=None, **{name: column[good] for name, column in columns.items()})
+
+
+def _medians(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """One row a step: the median of its values but NaN, and its first row."""
     frame = (
-        frame.group_by("steps")
+        pl.DataFrame(columns)
+        .group_by("steps")
         .agg(pl.col("values").drop_nans().median(), pl.col("rows").first())
         .drop_nulls()
         .sort("steps")
     )
-    return replace(
-        own[0],
-        rank=None,
-        steps=frame["steps"].to_numpy(),
-        values=frame["values"].to_numpy(),
-        rows=frame["rows"].to_numpy(),
-    )
+    return {name: frame[name].to_numpy() for name in columns}
 
 
 def _wall_tracks(context: Context) -> list[Track]:
