@@ -163,7 +163,7 @@ def table(title: str, scores: dict[str, Score]) -> None:
 
 def spikes(quick: bool) -> None:
     """Loss spikes: the protocol's families, harder ones, what is attainable, false alarms."""
-    runs, clean, n = (2, 3, 12_000) if quick else (10, 25, 20_000)
+    runs, clean, n = (2, 3, 12_000) if quick else (30, 25, 20_000)
     total = 0
     false = {ALL: 0, ALARMS: 0}
     harder = {name: HARD_LEVELS if "no memory" in name else LEVELS for name in HARDER}
@@ -175,7 +175,7 @@ def spikes(quick: bool) -> None:
             for name in false:
                 false[name] += scores[name].clean_false
     for share in LEVELS:
-        best = attainable(share, 0.2, runs, n, FIRST_SEED)
+        best = attainable(share, runs, n, FIRST_SEED)
         print(
             f"attainable at {100 * share:g} % (matched filter that knows curve, noise and shapes): "
             f"P {best['P']:.3f} R {best['R']:.3f} F1 {best['F1']:.3f}"

@@ -10,25 +10,24 @@ tail like any other: that bounds recall from above, whatever the method.
 from __future__ import annotations
 
 import numpy as np
-from quality_curves import HEIGHTS, LENGTHS, Event, Floats, noise, planted
+from quality_curves import FREEDOM, HEIGHTS, LENGTHS, MEMORY, Event, Floats, noise, planted
 
-FREEDOM = 5.5
 SLACK = 10
 LEAST = 4.0  # log likelihood ratio below which no place is looked at
 Place = tuple[float, int, int]  # score, first and last point
 
 
-def attainable(share: float, memory: float, runs: int, n: int, first_seed: int) -> dict[str, float]:
-    """Best F1 with its precision and recall over `runs` curves of n points."""
+def attainable(share: float, runs: int, n: int, first_seed: int) -> dict[str, float]:
+    """Best F1 with its precision and recall over the pre-training family's curves of n points."""
     scored: list[tuple[float, bool]] = []
     total, found_at = 0, []
     for number in range(runs):
-        rng = np.random.default_rng([first_seed + number, 3])
-        y = noise(rng, n, share, freedom=FREEDOM, memory=memory)
+        rng = np.random.default_rng([first_seed + number, 2])  # as quality_curves.spiky
+        y = noise(rng, n, share)
         events = planted(rng, n)
         for event in events:
             y[event.first : event.last + 1] += np.log1p(event.height)
-        places = _places(y, share, memory)
+        places = _places(y, share)
         total += len(events)
         hits = [[p for p in places if _meets(p, event)] for event in events]
         found_at += [max((p[0] for p in near), default=-np.inf) for near in hits]
@@ -52,12 +51,12 @@ def _meets(place: Place, event: Event) -> bool:
     return place[1] <= event.last + SLACK and place[2] >= event.first - SLACK
 
 
-def _places(y: Floats, share: float, memory: float) -> list[Place]:
+def _places(y: Floats, share: float) -> list[Place]:
     """Places in the order of their scores, none within reach of a better one."""
     score, length = np.full(len(y), -np.inf), np.ones(len(y), dtype=int)
     for height in np.log1p(HEIGHTS):
         for long in LENGTHS:
-            own = _score(y, share, memory, float(height), long)
+            own = _score(y, share, float(height), long)
             better = own > score
             score, length = np.where(better, own, score), np.where(better, long, length)
     taken = np.zeros(len(y) + 1, dtype=bool)
@@ -72,18 +71,18 @@ def _places(y: Floats, share: float, memory: float) -> list[Place]:
     return places
 
 
-def _score(y: Floats, share: float, memory: float, height: float, long: int) -> Floats:
+def _score(y: Floats, share: float, height: float, long: int) -> Floats:
     """Log likelihood ratio of an event at each point against none; -inf where it would not fit."""
-    scale = share * np.sqrt(1 - memory**2) * np.sqrt((FREEDOM - 2) / FREEDOM)
-    shock = np.append(y[:1], y[1:] - memory * y[:-1]) / scale
+    scale = share * np.sqrt(1 - MEMORY**2) * np.sqrt((FREEDOM - 2) / FREEDOM)
+    shock = np.append(y[:1], y[1:] - MEMORY * y[:-1]) / scale
     high = height / scale
 
     def gain(by: float) -> Floats:
         moved = np.log1p((shock - by) ** 2 / FREEDOM) - np.log1p(shock**2 / FREEDOM)
         return np.asarray(-0.5 * (FREEDOM + 1) * moved)
 
-    total = np.concatenate(([0.0], np.cumsum(gain(high * (1 - memory)))))
+    total = np.concatenate(([0.0], np.cumsum(gain(high * (1 - MEMORY)))))
     out = np.full(len(y), -np.inf)
     at = np.arange(len(y) - long)
-    out[at] = gain(high)[at] + total[at + long] - total[at + 1] + gain(-high * memory)[at + long]
+    out[at] = gain(high)[at] + total[at + long] - total[at + 1] + gain(-high * MEMORY)[at + long]
     return out

@@ -397,6 +397,18 @@ DECLARED = (
 )  # fmt: skip
 
 
+LEAST_F1 = 0.95
+
+
+def _precision(tally: Tally) -> float:
+    return tally.found / max(tally.found + tally.strays, 1)
+
+
+def _f1(tally: Tally) -> float:
+    recall, precision = tally.found / tally.cases, _precision(tally)
+    return 2 * precision * recall / max(precision + recall, 1e-9)
+
+
 def print_tables(tallies: dict[str, Tally]) -> None:
     """Recall, precision and F1 by effect size (declared ones marked), then healthy runs."""
     print(
@@ -406,15 +418,19 @@ def print_tables(tallies: dict[str, Tally]) -> None:
     for group, tally in tallies.items():
         if tally.steps:
             continue
-        recall = tally.found / tally.cases
-        precision = tally.found / max(tally.found + tally.strays, 1)
-        both = 2 * precision * recall / max(precision + recall, 1e-9)
+        recall, precision, both = tally.found / tally.cases, _precision(tally), _f1(tally)
         middle, high = np.percentile(tally.errors or [0], [50, 95])
         mark = "*" if group.startswith(DECLARED) else " "
         print(
             f"{mark} {group:44} {tally.cases:5} {recall:6.3f} {tally.alarmed / tally.cases:6.3f} "
             f"{precision:6.3f} {both:6.3f} {middle:7.0f} {high:7.0f}"
         )
+    weak = [g for g, t in tallies.items() if g.startswith(DECLARED) and _f1(t) < LEAST_F1]
+    print(
+        f"declared detectable (F1 at least {LEAST_F1:g} asked): " + "; ".join(
+            group for group in tallies if group.startswith(DECLARED)
+        ) + f"\nbelow it: {'; '.join(weak) or 'none'}"
+    )  # fmt: skip
     print(f"\n{'healthy runs':46} {'cases':>5} {'steps':>9} {'alarms':>6} {'per 1M':>7}")
     for group, tally in tallies.items():
         if tally.steps:

@@ -1,6 +1,6 @@
 """Excursions: stretches where a noisy, drifting series leaves its own past upwards.
 
-Three scales (single points, 16 and 128 points), each judged against a baseline of past points
+Three scales (single points, 20 and 128 points), each judged against a baseline of past points
 only. How far noise alone may go is learnt from the other side: the lower tail around a centred
 median is the null distribution of the upper one. Points that belong to an excursion are then
 replaced by its baseline and the series is searched again, so that one event does not hide, or
@@ -9,13 +9,12 @@ start, the next.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from loganalyze.series import Floats, past_mean
+from loganalyze.series import MAD_TO_SIGMA, Floats, past_mean
 from loganalyze.series_levels import (
-    BLOCKS,
     COARSE,
     EARLY,
     WINDOW,
@@ -27,6 +26,7 @@ from loganalyze.series_levels import (
     fine_level,
     pair_levels,
 )
+from loganalyze.series_outliers import step_gain
 
 WALK = 50  # points that an onset is followed back
 PASSES = 4
@@ -39,7 +39,7 @@ class Excursion:
 
     z: deviation of the peak (of the mean, on a coarser scale) in robust standard deviations;
     limit: the deviation that noise of this series may reach; chance: share of points at which
-    noise would reach z; span: points it was seen on (1, 16,
+    noise would reach z; span: points it was seen on (1, 20,
     128). recovered: whether the series came back to its base; None where it ends too soon to say.
     """
 
@@ -66,7 +66,7 @@ def excursions(y: Floats, search: Search) -> list[Excursion]:
             break
         found = _joined(sorted([*found, *new], key=lambda e: (e.onset, e.end)))
         work, offset = _without(y, found)
-    return found
+    return _sharpened(y, found)
 
 
 def _pass(work: Floats, offset: Floats, search: Search, known: list[Excursion]) -> list[Excursion]:
@@ -77,9 +77,9 @@ def _pass(work: Floats, offset: Floats, search: Search, known: list[Excursion]) 
         levels.extend(pair_levels(work, fine, search))
     if len(work) >= 2 * EARLY[1]:
         levels.append(early_level(work, search))
-    for size, width in COARSE:
-        if len(work) >= size * (width // 2 + BLOCKS):
-            levels.append(coarse_level(work, fine, size, width, search))
+    for size, width, count in COARSE:
+        if len(work) >= size * (width // 2 + count):
+            levels.append(coarse_level(work, fine, size, width, count, search))
     places = [
         (first * level.size, first, last, level)
         for level in levels
@@ -116,7 +116,9 @@ def _grown(
     else:
         start = max(skip, (first - level.count + 1) * level.size)
         sigma = float(fine.sigma[start])
-        height = float(level.z[best] * level.sigma[best])
+        stretch = y[max(0, best - level.count + 1) * level.size : (best + 1) * level.size]
+        clipped = float(level.z[best] * level.sigma[best])
+        height = max(clipped, float(np.median(stretch)) - base)
         onset = _step_up(y, start - level.count * level.size, (best + 1) * level.size, base, height)
         onset = max(onset, skip)
         stop, recovered = _end_of_level(y, onset, base, height, level.size * level.count)
@@ -232,6 +234,34 @@ def _joined(events: list[Excursion]) -> list[Excursion]:
         else:
             out.append(event)
     return out
+
+
+def _sharpened(y: Floats, events: list[Excursion]) -> list[Excursion]:
+    """The same events, the onsets of those seen on a coarser scale found again on single points.
+
+    Where several scales saw parts of a rise, the first point is looked for before all of them.
+    """
+    out: list[Excursion] = []
+    for event in events:
+        clear = out[-1].end + 1 if out else 0  # points before it belong to another event
+        out.append(event if event.span == 1 else _first_point(y, event, clear))
+    return out
+
+
+def _first_point(y: Floats, event: Excursion, clear: int) -> Excursion:
+    """The event with its most likely onset, given the levels before it and inside it."""
+    start = max(clear, event.onset - 2 * event.span)
+    calm = y[max(clear, start - max(2 * WINDOW, event.span)) : start]
+    if len(calm) < WINDOW // 4:
+        return event
+    base = float(np.median(calm))
+    height = float(np.median(y[event.onset : event.end + 1])) - base
+    if height <= 0:
+        return event
+    sigma = max(MAD_TO_SIGMA * float(np.median(np.abs(calm - base))), 1e-12)
+    gain = step_gain((y[start : event.end + 1] - base) / sigma, height / sigma)
+    onset = start + int(np.argmax(np.cumsum(gain[::-1])[::-1]))
+    return replace(event, onset=min(onset, event.peak))
 
 
 def _rides(event: Excursion, on: Excursion) -> bool:

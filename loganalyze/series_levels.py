@@ -26,12 +26,11 @@ WINDOW = 101
 EARLY = (300, 15)
 EARLY_MARGIN = 1.2
 LEAP = 0.17  # log of a leap that counts from search.z on: 20 %, less one deviation
-#: (block size, baseline in blocks) of the coarser scales; the tested mean is over four blocks.
-COARSE = ((4, 129), (32, 33))
+#: Of the coarser scales: block size, baseline in blocks, blocks in the tested mean.
+COARSE = ((4, 129, 5), (32, 33, 4))
 SHORT = 65  # blocks of the baseline of a short curve, which still falls; a long one has settled
-BLOCKS = 4
 COARSE_FLOOR = 0.4  # of the floor of single points: means of many are better known
-CLIP = 4.0  # deviations at which single points are clipped before they are averaged
+CLIP = 2.5  # deviations at which single points are clipped before they are averaged
 TAIL_SHARE = 0.004  # share of points in the lower tail from which the upper one is foretold
 TRIMMED = 0.05  # share of that tail, at its end, which does not speak: an edge of the curve may
 PRIOR_POWER, PRIOR_POINTS = 6.0, 20  # of a tail about which little is known
@@ -245,21 +244,23 @@ def _few(n: int) -> Floats:
     return 1.0 + np.where(seen < 30, 3.0 / seen, 0.0)
 
 
-def coarse_level(y: Floats, fine: Level, size: int, width: int, search: Search) -> Level:
-    """Scale of BLOCKS blocks of `size` points, single points clipped."""
+def coarse_level(
+    y: Floats, fine: Level, size: int, width: int, count: int, search: Search
+) -> Level:
+    """Scale of `count` blocks of `size` points, single points clipped."""
     reach = CLIP * fine.sigma
     blocks = block_means(np.clip(y, fine.centre - reach, fine.centre + reach), size)
     width = min(width, max(SHORT, len(blocks) // 16 | 1))
-    mean = past_mean(blocks, BLOCKS)
-    base = _later(past_median(blocks, width), BLOCKS - 1)
+    mean = past_mean(blocks, count)
+    base = _later(past_median(blocks, width), count - 1)
     rest = mean - base
-    lag, recent = _lags(np.nan_to_num(rest), width)
+    lag, recent = _lags(np.nan_to_num(rest), width, count)
     centre = centred_median(blocks, width)
-    null = mean - _later(centre, BLOCKS // 2)
+    null = mean - _later(centre, count // 2)
     spread = MAD_TO_SIGMA * float(np.nanmedian(np.abs(null))) if len(blocks) else 0.0
     typical = float(np.median(fine.sigma))
-    local = block_means(fine.sigma, size) / typical
-    sigma = np.maximum(spread * local, typical * local / np.sqrt(size * BLOCKS))
+    local = _settled(block_means(fine.sigma, size), width // 2) / typical
+    sigma = np.maximum(spread * local, typical * local / np.sqrt(size * count))
     sigma = np.maximum(sigma, COARSE_FLOOR * block_means(fine.floor, size))
     lag = np.where(recent - lag > sigma, recent, lag)  # the level stepped down and holds still
     early = np.clip(2.0 * width / np.maximum(np.arange(len(lag)), 1), 1.0, 2.5)
@@ -279,20 +280,27 @@ def coarse_level(y: Floats, fine: Level, size: int, width: int, search: Search) 
         limit=limit,
         tails=(Tail(z, tail, power, search.chance),),
         size=size,
-        count=BLOCKS,
+        count=count,
         reach=2 * size * width,
     )
 
 
-def _lags(rest: Floats, width: int) -> tuple[Floats, Floats]:
-    """How far a series runs ahead of its past median: over the window, and over its last quarter.
+def _lags(rest: Floats, width: int, count: int) -> tuple[Floats, Floats]:
+    """How far a series runs ahead of its past median: over two windows, and over a quarter of one.
 
     0.0 where too little has been seen.
     """
-    lags = [_later(past_median(rest, past), BLOCKS) for past in (width, width // 4 | 1)]
+    lags = [_later(past_median(rest, past), count) for past in (2 * width + 1, width // 4 | 1)]
     for lag in lags:
         lag[: width // 2] = 0.0
     return lags[0], lags[1]
+
+
+def _settled(x: Floats, width: int) -> Floats:
+    """Mean of the last `width` places; at the start of what there is."""
+    mean = past_mean(x, width)
+    head = np.cumsum(x[:width]) / np.arange(1, len(x[:width]) + 1)
+    return np.concatenate((head, mean[width:]))
 
 
 def _normal_limit(null: Floats, chance: float) -> float:

@@ -16,6 +16,7 @@ from loganalyze.series import MAD_TO_SIGMA, Floats, lag_correlation
 #: Points from which on a correlation is believed: in fewer, what the loss still learns passes for
 #: memory of its noise, and a swelling spike for an echo.
 LEAST = 4000
+STEP_POWER = 6.0  # of the noise around a step, where it was not estimated
 LEAST_MEMORY, MOST_MEMORY = 0.05, 0.7
 
 
@@ -51,6 +52,16 @@ def _gain(new: Floats, after: Floats | float, memory: float, power: float) -> Fl
     h = np.maximum((new - memory * after) / (1.0 + memory**2), 0.0)
     raised = _log_density(new - h, power) + _log_density(after + memory * h, power)
     return np.asarray(raised - _log_density(new, power) - _log_density(after, power))
+
+
+def step_gain(z: Floats, height: float, power: float = STEP_POWER) -> Floats:
+    """Log likelihood ratio of each point raised by `height` against not raised (Student's t).
+
+    z and height in robust deviations. The first point of a step is where the sum from it on is
+    largest; heavy tails keep one wild point from moving it.
+    """
+    scale = 1.0 / (MAD_TO_SIGMA * special.stdtrit(power, 0.75))
+    return _log_density((z - height) / scale, power) - _log_density(z / scale, power)
 
 
 def _log_density(x: Floats | float, power: float) -> Floats:

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from loganalyze.detectors.base import Context
-from loganalyze.series_trend import Slope, bend, straightness, theil_sen
+from loganalyze.series_trend import Slope, bend, long_noise, straightness, theil_sen
 from loganalyze.tracks import FloatArray, IntArray, Track
 
 #: Windows that must rise one after the other, and the tails of a tooth that are tried.
@@ -132,4 +132,15 @@ def _short(context: Context, track: Track, at: IntArray) -> Growth | None:
     straight = float(np.corrcoef(x, values)[0, 1] ** 2)
     growth = _fit(track, at)
     enough = growth.share >= context.value("memory_leak.few_share")
+    enough &= growth.end - growth.begin >= _noise_beside(context, track, at)
     return growth if enough and straight >= context.value("memory_leak.few_r2") else None
+
+
+def _noise_beside(context: Context, track: Track, at: IntArray) -> float:
+    """How far a few records of a long log rise by chance: its noise beside them tells."""
+    beside = np.delete(track.values, at)
+    beside = beside[np.isfinite(beside)]
+    if len(beside) < context.value("memory_leak.records"):
+        return 0.0
+    few = int(context.value("memory_leak.few_records"))
+    return context.value("memory_leak.few_sigma") * long_noise(beside, few)

@@ -38,7 +38,8 @@ class Grid:
 def grids(context: Context, metric: str, least: float | None = None) -> list[Grid]:
     """Complete grids with at least the wanted numbers of ranks and steps, one a segment."""
     frame = context.run.readings
-    if metric not in frame.columns:
+    ranks = context.value("straggler_rank.ranks") if least is None else least
+    if metric not in frame.columns or frame["rank"].n_unique() < ranks:
         return []
     rows = (
         frame.select("step", "segment", "rank", value=pl.col(metric))
@@ -48,7 +49,6 @@ def grids(context: Context, metric: str, least: float | None = None) -> list[Gri
     )
     found = []
     for key, part in rows.partition_by("segment", as_dict=True, maintain_order=True).items():
-        ranks = context.value("straggler_rank.ranks") if least is None else least
         grid = _grid(context, metric, int(str(key[0])), part, ranks)
         if grid is not None:
             found.append(grid)

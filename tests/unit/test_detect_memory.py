@@ -172,3 +172,12 @@ def test_each_memory_detector_is_skipped_without_its_metrics() -> None:
     """A log without memory numbers skips all of them."""
     run = make_run({"loss": np.ones(5)})
     assert all(detector.missing(context(run)) for detector in MEMORY)
+
+
+def test_a_few_jittering_records_of_a_long_log_are_no_leak() -> None:
+    """Eight records rise on a line at its end: within the noise of the log, or far beyond it."""
+    before = 40 * GB * _noise(4, 2000, 0.03)
+    for rise, told in ((0.12, False), (0.5, True)):
+        tail = 36 * GB * np.linspace(1.0, 1.0 + rise, 8)
+        found = _leaks(np.concatenate((before, tail)))
+        assert any(item.severity != "info" for item in found) is told
