@@ -6,11 +6,14 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from loganalyze.inputs import log_of
 from loganalyze.masking import mask, masked_event, masked_problem
 from loganalyze.model import (
     EVENT_COLUMNS,
@@ -85,7 +88,9 @@ def assemble(
     return RunLog(
         meta=meta,
         readings=readings,
-        events=events_frame(ordered, readings, partial(segment_at, cut.segments)),
+        events=events_frame(
+            ordered, readings, partial(segment_at, cut.segments), parts_before(sources)
+        ),
         problems=tuple(found),
         sources=tuple(sources),
     )
@@ -247,15 +252,31 @@ def segment_at(cut: Sequence[Segment], source: int, step: int) -> int:
     return next((s.index for s in reversed(cut) if s.first <= step <= s.last), 0)
 
 
+def parts_before(sources: Sequence[Source]) -> dict[int, int]:
+    """For each part of a rotated log the part before it, by their places among the inputs."""
+    last: dict[str, int] = {}
+    before: dict[int, int] = {}
+    for index, source in enumerate(sources):
+        log = log_of(Path(source.path))
+        if log in last:
+            before[index] = last[log]
+        last[log] = index
+    return before
+
+
 def events_frame(
-    events: Sequence[Event], readings: pl.DataFrame, at: Callable[[int, int], int]
+    events: Sequence[Event],
+    readings: pl.DataFrame,
+    at: Callable[[int, int], int],
+    before: Mapping[int, int] = MappingProxyType({}),
 ) -> pl.DataFrame:
     """Events with the step and segment of the last row before them in the same input.
 
-    at: the segment of a source and step, for events with a step of an input without rows.
+    at: the segment of a source and step, for events with a step of an input without rows. before:
+    for inputs that go on from another one, that one.
     """
     columns: dict[str, list[object]] = {name: [] for name in EVENT_COLUMNS}
-    steps, segments = _rows_before(events, readings)
+    steps, segments = _rows_before(events, readings, before)
     rowless = {event.ref.source for event in events} - set(readings["source"].unique())
     for event, step, segment in zip(events, steps, segments, strict=True):
         ref = event.ref
@@ -272,9 +293,9 @@ def events_frame(
 
 
 def _rows_before(
-    events: Sequence[Event], readings: pl.DataFrame
+    events: Sequence[Event], readings: pl.DataFrame, earlier: Mapping[int, int]
 ) -> tuple[list[int | None], list[int]]:
-    """Step and segment of the last row before each event in its input.
+    """Step and segment of the last row before each event in its input, or in the parts before it.
 
     Before the first row: None and that row's segment; in an input without rows None and 0.
     """
@@ -283,6 +304,7 @@ def _rows_before(
     found = np.full(len(events), -1, dtype=np.int64)  # offset of the row
     steps, segments = np.zeros_like(found), np.zeros_like(found)
     first: dict[int, tuple[int, int]] = {}  # offset and segment of the first row of an input
+    last: dict[int, tuple[int, int, int]] = {}  # offset, step and segment of its last row
     keys = readings.select("source", "offset", "step", "segment")
     for piece in slices(keys, _PIECE) if events else ():
         told = piece.filter(pl.col("step").is_not_null())
@@ -292,14 +314,23 @@ def _rows_before(
             places, step, segment = (rows[n].to_numpy() for n in ("offset", "step", "segment"))
             opening = (int(places[0]), int(segment[0]))
             first[source] = min(first.get(source, opening), opening)
+            ending = (int(places[-1]), int(step[-1]), int(segment[-1]))
+            last[source] = max(last.get(source, ending), ending)
             mine = np.flatnonzero(sources == source)
             at = np.searchsorted(places, offsets[mine], side="right") - 1
             better = (at >= 0) & (places[at] >= found[mine])
             mine, at = mine[better], at[better]
             found[mine], steps[mine], segments[mine] = places[at], step[at], segment[at]
-    before = found < 0
-    openings = [first.get(source, (0, 0))[1] for source in sources[before].tolist()]
-    segments[before] = openings
+    ends: dict[int, tuple[int, int, int]] = {}  # last row of the parts before an input
+    for source, before in sorted(earlier.items()):
+        if before in last or before in ends:
+            ends[source] = last.get(before) or ends[before]
+    for index in np.flatnonzero(found < 0).tolist():
+        source = int(sources[index])
+        if source in ends:
+            found[index], steps[index], segments[index] = ends[source]
+        else:
+            segments[index] = first.get(source, (0, 0))[1]
     return [s if f >= 0 else None for s, f in zip(steps.tolist(), found.tolist(), strict=True)], (
         segments.tolist()
     )

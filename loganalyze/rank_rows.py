@@ -6,7 +6,7 @@ a shard, not once for each of ten thousand ranks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,8 +71,13 @@ class _Stream:
         return 0
 
 
-def rank_rows(ranks: Sequence[Parts], inputs: Sequence[range]) -> RankRows:
-    """The table of some ranks' parts, in their order. inputs: the sources of each rank."""
+def rank_rows(
+    ranks: Sequence[Parts], inputs: Sequence[range], before: Mapping[int, int]
+) -> RankRows:
+    """The table of some ranks' parts, in their order. inputs: the sources of each rank.
+
+    before: for sources that go on from another one, that one.
+    """
     frames = [frame for parts in ranks for frame in parts.frames]
     ends = np.cumsum([sum(map(len, parts.frames)) for parts in ranks]).tolist()
     spans = list(zip([0, *ends], ends, strict=False))
@@ -83,7 +88,9 @@ def rank_rows(ranks: Sequence[Parts], inputs: Sequence[range]) -> RankRows:
     streams = _streams(rows, borders(rows, loads_of(events)), training, spans)
     rows = _labelled(rows, streams)
     of_source = {source: at for at, sources in enumerate(inputs) for source in sources}
-    told = events_frame(events, rows, lambda source, step: streams[of_source[source]].at(step))
+    told = events_frame(
+        events, rows, lambda source, step: streams[of_source[source]].at(step), before
+    )
     return RankRows(
         readings=rows,
         events=told,

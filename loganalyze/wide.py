@@ -15,7 +15,13 @@ from pathlib import Path
 
 import polars as pl
 
-from loganalyze.assemble import EVENT_SCHEMA, assemble, config_of, empty_readings
+from loganalyze.assemble import (
+    EVENT_SCHEMA,
+    assemble,
+    config_of,
+    empty_readings,
+    parts_before,
+)
 from loganalyze.grouping import Group
 from loganalyze.inputs import rank_of
 from loganalyze.leads import choose_leads
@@ -88,7 +94,9 @@ def read_ranks(shard: Shard) -> str:
             ranks.append(parts)
             inputs.append(range(first, first + len(own)))
             sources += own
-        table = rank_rows(ranks, inputs)
+        going_on = parts_before(sources).items()
+        before = {shard.first + part: shard.first + other for part, other in going_on}
+        table = rank_rows(ranks, inputs, before)
         best = table.records.index(max(table.records))
         meta = _alone(ranks[best]).meta
         config = next((c for parts in ranks if (c := config_of(parts.events))), {})

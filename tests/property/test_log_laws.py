@@ -89,6 +89,24 @@ def test_rotated_parts_are_the_whole(lines: list[str], share: float) -> None:
     assert parts == findings_of(("\n".join(lines) + "\n").encode())
 
 
+@pytest.mark.parametrize("parts", [2, 3])
+def test_what_opens_a_rotated_part_has_the_step_of_the_one_before(
+    parts: int, tmp_path: Path
+) -> None:
+    """A crash in a part of its own, or behind one without rows, is at the step it was at."""
+    lines = [_line("titan", step, 2.0 + 6.0 / step**0.5) for step in range(1, 80)]
+    crash = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB."
+    pieces = [lines, *([["some words: 12 and more"]] if parts == 3 else []), [crash]]
+    for number, piece in enumerate(reversed(pieces)):
+        name = f"train.log.{number}" if number else "train.log"
+        (tmp_path / name).write_text("\n".join(piece) + "\n")
+    whole = "\n".join(line for piece in pieces for line in piece) + "\n"
+    told = found(*tmp_path.iterdir())
+    assert told == findings_of(whole.encode())
+    crashes = [row for row in json.loads(told) if row[2] == 79]  # its first step
+    assert crashes
+
+
 @few
 @given(lines_of_logs())
 def test_line_ends_and_the_last_one_tell_nothing(lines: list[str]) -> None:

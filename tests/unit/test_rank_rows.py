@@ -74,7 +74,7 @@ def _alone(parts: Parts) -> RunLog:
 def jobs() -> Sequence[tuple[RankRows, list[RunLog]]]:
     """The table of sixty jobs, and each of their ranks assembled alone."""
     made = [_ranks(seed) for seed in range(60)]
-    return [(rank_rows(ranks, inputs), list(map(_alone, ranks))) for ranks, inputs in made]
+    return [(rank_rows(ranks, inputs, {}), list(map(_alone, ranks))) for ranks, inputs in made]
 
 
 def test_the_rows_are_those_of_every_rank_alone(
