@@ -47,11 +47,9 @@ def tracks(run: RunLog, metric: str) -> tuple[Track, ...]:
     frame = run.readings
     if metric not in frame.columns:
         return ()
-    rows = (
-        frame.select("step", "segment", "rank", value=pl.col(metric))
-        .with_row_index("row")
-        .filter(pl.col("value").is_not_null() & pl.col("step").is_not_null())
-    )
+    rows = frame.select("step", "segment", "rank", value=pl.col(metric)).with_row_index("row")
+    if rows["value"].null_count() or rows["step"].null_count():
+        rows = rows.filter(pl.col("value").is_not_null() & pl.col("step").is_not_null())
     made = [_track(metric, key, part) for key, part in _parts(rows).items()]
     made.sort(key=lambda track: (track.segment, -1 if track.rank is None else track.rank))
     return tuple(_without_copies(made))

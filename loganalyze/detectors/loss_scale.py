@@ -236,10 +236,7 @@ def skipped(context: Context) -> list[Finding]:
 
 
 def _skips(context: Context) -> tuple[np.ndarray, np.ndarray, dict[int, LineRef]] | None:
-    """Steps, skipped steps at each, from overflow messages or the counters.
-
-    And where the first and the last skip is told, by their places in the two arrays.
-    """
+    """Steps, skipped steps at each, and where the first and the last skip is told, by place."""
     events = context.events("overflow")
     counters = context.tracks("skipped_steps")
     counted = sum(float(_counts(t).sum()) for t in counters)
@@ -247,10 +244,8 @@ def _skips(context: Context) -> tuple[np.ndarray, np.ndarray, dict[int, LineRef]
         steps = events["step"].fill_null(-1).to_numpy()
         many = np.array([_told_count(text) for text in events["detail"]])
         lines = events.select("source", "line", "offset", "length")
-        names = lines.columns
-        told = {at: dict(zip(names, lines.row(at), strict=True)) for at in _ends(many)}
-        return steps, many, {at: LineRef(**line) for at, line in told.items()}
-    if not counters:
+        return steps, many, {at: LineRef(**lines.row(at, named=True)) for at in _ends(many)}
+    if not counted:
         return None
     steps = np.concatenate([t.steps for t in counters])
     counts = np.concatenate([_counts(t) for t in counters])
@@ -305,8 +300,10 @@ def _late_share(context: Context, steps: np.ndarray, counts: np.ndarray) -> floa
 
 def all_skipped(context: Context) -> list[Finding]:
     """Every step of the log was skipped: no loss, no update. Usual for the first few steps only."""
-    frame = context.run.readings.with_row_index("row")
-    rows = frame.filter(pl.col("skipped_steps").is_not_null() & pl.col("step").is_not_null())
+    frame = context.run.readings
+    told_of = [name for name in ("step", "skipped_steps", "loss") if name in frame.columns]
+    rows = frame.select(told_of).with_row_index("row")
+    rows = rows.filter(pl.col("skipped_steps").is_not_null() & pl.col("step").is_not_null())
     overflows = context.events("overflow").height
     losses = 0 if "loss" not in rows.columns else rows["loss"].count()
     skips = int((rows["skipped_steps"] > 0).sum()) if rows.height else 0

@@ -11,6 +11,7 @@ from loganalyze.series import stretches
 from loganalyze.tracks import Track, row_ref
 
 MOST = 20
+_BESIDE = ("lr", "samples_seen", "step_time_s")  # what a line of a training step prints as well
 
 
 def loss_run(context: Context) -> list[Finding]:
@@ -130,14 +131,14 @@ def _rows_without_loss(frame: pl.DataFrame) -> pl.DataFrame:
     wanted = ("loss", "grad_norm")
     if not set(wanted) <= set(frame.columns):
         return pl.DataFrame(schema={"row": pl.UInt32, "step": pl.Int64, "grad_norm": pl.Float64})
-    rows = frame.with_row_index("row").filter(
-        pl.col("grad_norm").is_not_null() & pl.col("step").is_not_null()
-    )
+    told = ("step", *wanted, "skipped_steps", *_BESIDE)
+    rows = frame.select(name for name in told if name in frame.columns).with_row_index("row")
+    rows = rows.filter(pl.col("grad_norm").is_not_null() & pl.col("step").is_not_null())
     usual = rows["loss"].null_count() < 0.5 * rows.height
     rows = rows.with_columns(place=pl.int_range(pl.len())).filter(pl.col("loss").is_null())
     if "skipped_steps" in rows.columns:
         rows = rows.filter(pl.col("skipped_steps").fill_null(0) == 0)
-    other = [c for c in ("lr", "samples_seen", "step_time_s") if c in rows.columns]
+    other = [c for c in _BESIDE if c in rows.columns]
     if not other or (not usual and not rows["grad_norm"].is_nan().any()):
         return rows.clear()
     return rows.filter(pl.all_horizontal(pl.col(c).is_not_null() for c in other))
