@@ -109,7 +109,7 @@ def lag_correlation(x: Floats) -> float:
     if len(x) < 8:
         return 0.0
     centre = np.median(x)
-    sigma = mad_sigma(x) or float(np.std(x))
+    sigma = float(MAD_TO_SIGMA * np.median(np.abs(x - centre))) or float(np.std(x))
     if sigma == 0.0:
         return 0.0
     y = np.clip((x - centre) / sigma, -3.0, 3.0)

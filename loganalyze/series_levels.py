@@ -240,8 +240,10 @@ def _lower_of_two(z: Floats) -> Floats:
 
 def _few(n: int) -> Floats:
     """By how much a deviation estimated from 0, 1, 2, ... points is too small to be relied on."""
-    seen = np.maximum(np.arange(n, dtype=np.float64), 1.0)
-    return 1.0 + np.where(seen < 30, 3.0 / seen, 0.0)
+    out = np.ones(n)
+    head = np.maximum(np.arange(min(n, 30), dtype=np.float64), 1.0)
+    out[: len(head)] += 3.0 / head
+    return out
 
 
 def coarse_level(

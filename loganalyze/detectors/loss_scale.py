@@ -247,7 +247,7 @@ def _skips(
         steps = events["step"].fill_null(-1).to_numpy()
         many = [_told_count(text) for text in events["detail"]]
         return steps, np.array(many), partial(row_of, events)
-    if not counters:
+    if not counted:
         return None
     steps = np.concatenate([t.steps for t in counters])
     counts = np.concatenate([_counts(t) for t in counters])

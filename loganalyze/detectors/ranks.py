@@ -39,7 +39,7 @@ def grids(context: Context, metric: str, least: float | None = None) -> list[Gri
     """Complete grids with at least the wanted numbers of ranks and steps, one a segment."""
     frame = context.run.readings
     ranks = context.value("straggler_rank.ranks") if least is None else least
-    if metric not in frame.columns or frame["rank"].n_unique() < ranks:
+    if metric not in frame.columns or frame["rank"].drop_nulls().n_unique() < ranks:
         return []
     rows = (
         frame.select("step", "segment", "rank", value=pl.col(metric))
