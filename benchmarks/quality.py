@@ -11,12 +11,14 @@ see under the noise included.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the program does
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]

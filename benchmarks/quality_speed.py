@@ -18,6 +18,7 @@ from loganalyze.config import load_thresholds
 from loganalyze.detectors import detect
 from loganalyze.ingest import ingest
 from loganalyze.model import READING_COLUMNS, RunLog
+from loganalyze.store import write_run
 
 _COLUMNS = (
     "step", "loss", "grad_norm", "learning_rate", "step_time", "tokens_per_second",
@@ -51,7 +52,7 @@ def _table(path: Path, n: int) -> None:
 
 
 def beside_parsing(n: int) -> None:
-    """All detectors on n steps x 10 metrics, over the parsing of the text that they came from."""
+    """All detectors on n steps x 10 metrics, over the parsing of their text, to Parquet."""
     for name, write in (("console.log", megatron), ("table.csv", _table)):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / name
@@ -59,10 +60,12 @@ def beside_parsing(n: int) -> None:
             size = path.stat().st_size / 1e6
             made: list[RunLog] = []
             parse = _cpu(lambda path=path, made=made: made.extend(ingest([str(path)]).runs))
+            store = _cpu(lambda made=made, folder=folder: write_run(made[0], Path(folder) / "runs"))
         judged = _cpu(lambda made=made: _judge(made[0]))
         metrics = len(made[0].readings.columns) - len(READING_COLUMNS)
-        print(f"{name}, {n} steps x {metrics} metrics, {size:.0f} MB: parsing {parse:.2f} s, "
-              f"detectors {judged:.2f} s, ratio {judged / parse:.2f}")  # fmt: skip
+        print(f"{name}, {n} steps x {metrics} metrics, {size:.0f} MB: parsing {parse:.2f} s and to "
+              f"Parquet {store:.2f} s, detectors {judged:.2f} s, ratio {judged / parse:.2f}, "
+              f"with Parquet {judged / (parse + store):.2f}")  # fmt: skip
 
 
 def growth(sizes: tuple[int, ...]) -> None:

@@ -41,6 +41,10 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
+        if cmd_name != "replay":
+            # Of long vectors numpy's library takes sums in several threads, which then spin for
+            # more to do: a fifth of all processor time, and nothing gained.
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         module = import_module(f"loganalyze.commands.{COMMANDS[cmd_name]}")
         command: click.Command = module.command
         return command

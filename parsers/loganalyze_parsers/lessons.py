@@ -288,7 +288,9 @@ def _found(template: Template, text: Text, lines: Ints, values: Floats, spans: I
         numbers, fine = text_values(text.raw, spans[0::2].T, spans[1::2].T)
         texts = template.columns.order[len(slots) - numbers.shape[1] :]
         factors = np.array([slots[index].factor for index in texts])
-        values = np.concatenate([values, numbers.T * factors[:, None]])
+        with np.errstate(over="ignore"):  # 1e308 GB are infinitely many bytes
+            numbers = numbers.T * factors[:, None]
+        values = np.concatenate([values, numbers])
         if not fine.all():
             lines, values = lines[fine], values[:, fine]
     ordered = np.empty_like(values)
