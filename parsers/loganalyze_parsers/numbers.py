@@ -11,7 +11,7 @@ NUMBER = (
     r"\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
 )
 _NUMBER = re.compile(NUMBER)
-_GOES_ON = re.compile(r"[,.]\d")  # what was found is not the whole number: 4,03 or 1.2.3
+_GOES_ON = re.compile(r"[,.]{1,9}\d")  # what was found is not the whole: 4,03 or 1.2.3 or 8,.01
 _MISSING = frozenset({"", "-", "none", "null", "n/a", "[n/a]", "no log", "[not supported]"})
 
 _MOST_DIGITS = 1000  # Python refuses some thousands
