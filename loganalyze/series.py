@@ -23,10 +23,12 @@ MAD_TO_SIGMA = 1.4826
 
 def mad_sigma(x: Floats) -> float:
     """Robust standard deviation, 1.4826 * MAD; NaN left out; 0.0 for fewer than two points."""
-    x = x[np.isfinite(x)]
+    good = np.isfinite(x)
+    x = x if good.all() else x[good]
     if len(x) < 2:
         return 0.0
-    return float(MAD_TO_SIGMA * np.median(np.abs(x - np.median(x))))
+    rest = x - np.median(x)
+    return float(MAD_TO_SIGMA * np.median(np.abs(rest, out=rest), overwrite_input=True))
 
 
 def print_quantum(x: Floats, most: int = 4096) -> float:

@@ -36,7 +36,7 @@ class PairFormat:
 def scaled(text: str) -> float | None:
     """A number with thousands commas, a K/M/G suffix or a percent sign (kept as percent).
 
-    >>> scaled("1,234"), scaled("11.5K"), scaled("20.36%"), scaled("n/a"), scaled("4,03")
+    >>> scaled("1,234"), scaled("11.5K"), scaled("20.36%"), scaled("n/a"), scaled("8,.03")
     (1234.0, 11500.0, 20.36, None, None)
     """
     text = text.strip().strip("'\"")
