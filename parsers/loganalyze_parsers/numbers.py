@@ -12,13 +12,8 @@ NUMBER = (
     r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|"
     r"\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
 )
-<<<<<<< HEAD
 _NUMBER = lazy.pattern(NUMBER)
-_GOES_ON = lazy.pattern(r"[,.]\d")  # what was found is not the whole number: 4,03 or 1.2.3
-=======
-_NUMBER = re.compile(NUMBER)
-_GOES_ON = re.compile(r"[,.]{1,9}\d")  # what was found is not the whole: 4,03 or 1.2.3 or 8,.01
->>>>>>> h-trust
+_GOES_ON = lazy.pattern(r"[,.]{1,9}\d")  # what was found is not the whole: 4,03 or 1.2.3 or 8,.01
 _MISSING = frozenset({"", "-", "none", "null", "n/a", "[n/a]", "no log", "[not supported]"})
 
 _MOST_DIGITS = 1000  # Python refuses some thousands
