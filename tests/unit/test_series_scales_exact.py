@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from loganalyze.series import Floats
+from loganalyze.series_events import _chance_of_row
 from loganalyze.series_levels import (
     CLIP,
     COARSE_FLOOR,
+    EARLY,
+    EARLY_MARGIN,
+    LEAP,
     MAD_TO_SIGMA,
     SHORT,
+    Level,
     Search,
     _settled,
     coarse_level,
+    early_level,
     fine_level,
+    pair_levels,
 )
 
 SEARCH = Search(z=4.0, coarse_z=5.0, chance=1e-6, floor=0.002)
@@ -131,3 +139,74 @@ def test_means_of_blocks(seed: int, size: int, width: int, count: int) -> None:
     sigma, z = slow_blocks(y, fine.centre, fine.sigma, fine.floor, size, width, count)
     np.testing.assert_allclose(level.sigma, sigma, rtol=1e-9)
     np.testing.assert_allclose(level.z, z, rtol=1e-6, atol=1e-9)
+
+
+def slow_early(y: list[float], fine: Level) -> tuple[list[float], list[float], list[float]]:
+    """Deviation, base and sigma of the first points, leaps against the trend included."""
+    leaps = [y[k] - y[max(k - 1, 0)] for k in range(len(y))]
+    sizes = [abs(leap) for leap in leaps]
+    limit = fine.limit * EARLY_MARGIN
+    z, base, sigma = [], [], []
+    for k, leap in enumerate(leaps):
+        spread = MAD_TO_SIGMA * median_of(before(sizes, k, 2 * EARLY[1] - 1)) if k else 0.0
+        known = max(spread, 1.5 * float(fine.floor[k]))
+        known *= 1.0 + (3.0 / max(k, 1) if k < 30 else 0.0)
+        one, two, three = (y[max(k - by, 0)] for by in (1, 2, 3))
+        middle = max(one, min(two, three) - known)
+        high = min(leap, y[k] - middle) / known if y[k] > max(one, two, three) else 0.0
+        high = high if k >= EARLY[1] else 0.0
+        own = float(fine.z[k])
+        if high > own and high > SEARCH.z and y[k] - middle > LEAP:
+            z.append(max(high, 1.001 * limit, own))
+        else:
+            z.append(max(high, own))
+        base.append(middle if high > own else float(fine.base[k]))
+        sigma.append(known if high > own else float(fine.sigma[k]))
+    return z, base, sigma
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_first_points(seed: int) -> None:
+    """The scale of the first points follows its definition, point by point."""
+    y = series(seed, 350)
+    y[40 + seed :] += 0.4
+    fine = fine_level(y[: EARLY[0]], SEARCH, EARLY[1])
+    level = early_level(y, SEARCH)
+    z, base, sigma = slow_early(y[: EARLY[0]].tolist(), fine)
+    np.testing.assert_allclose(level.z, z, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(level.base, base, rtol=1e-12)
+    np.testing.assert_allclose(level.sigma, sigma, rtol=1e-12)
+    assert level.limit == pytest.approx(fine.limit * EARLY_MARGIN)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_two_points_in_a_row(seed: int) -> None:
+    """Of two neighbours a leap above the base the lower one tells, and both are flagged."""
+    y = series(seed, 500)
+    y[200:202] += 0.3
+    fine = fine_level(y, SEARCH)
+    levels = pair_levels(y, fine, replace(SEARCH, pairs=True))
+    assert levels
+    early = fine_level(y[: EARLY[0]], SEARCH, EARLY[1])
+    for level in levels:  # the long one is missing where neighbours have much in common
+        own = fine if len(level.z) == len(y) else early
+        n = len(own.z)
+        high = [float(own.z[k]) if y[k] - own.base[k] > LEAP else 0.0 for k in range(n)]
+        low = [min(high[k], high[max(k - 1, 0)]) for k in range(n)]
+        want = [max(low[k], low[k + 1] if k + 1 < n else 0.0) for k in range(n)]
+        np.testing.assert_allclose(level.z, want, rtol=1e-12)
+        assert level.z[200] == level.z[201] > 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_chance_of_a_row(seed: int) -> None:
+    """Each high point after the first is four times less likely; few, or holes, say nothing."""
+    draw = np.random.default_rng(seed)
+    rest = draw.normal(2.0, 1.0, int(draw.integers(1, 60)))
+    high = [value for value in rest.tolist() if value > 2.5 * 0.5]
+    want = 1.0
+    if len(high) >= 4 and len(high) / len(rest) >= 0.6:
+        want = 0.012
+        for _ in range(min(len(high) - 1, 40)):
+            want /= 4.0
+    assert _chance_of_row(rest, 0.5) == pytest.approx(want, rel=1e-12)
