@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import loopback_is_up
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("benchmarks.faultlab", reason="the lab lives in the checkout, not the wheel")
@@ -69,6 +70,8 @@ def read_again(folder: Path) -> tuple[dict[str, Any], set[int]]:
 @pytest.mark.parametrize(("name", "trainer"), SMOKE)
 def test_run_is_written_labelled_and_read(name: str, trainer: str, tmp_path: Path) -> None:
     """A short run ends where its label says, and every step of its log is read again."""
+    if name == "replica_unsynced" and not loopback_is_up():
+        pytest.skip("real ranks speak to each other over the loopback, which is down here")
     label, steps = read_again(run(shortened(name), 7, trainer, tmp_path))
     assert label["last_step"] - label["interval"] <= max(steps) <= label["last_step"]
     assert label["last_step"] == SHORT or label["ended"] != "finished"
