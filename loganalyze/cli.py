@@ -73,8 +73,9 @@ def program() -> NoReturn:
     except SystemExit as end:
         code = end.code
     atexit._run_exitfuncs()
-    with suppress(OSError, ValueError):
-        sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
     if threading.active_count() > 1:
         sys.exit(code)
     os._exit(code if isinstance(code, int) else 0)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from pathlib import Path
 
 from loganalyze.store import EVENTS, META
 
-#: What our files say at their beginning or their end (Parquet).
-_MARKS = (b'"schema": "loganalyze.', b'"schema":"loganalyze.', b"loganalyze.findings/",
-          b"loganalyze.replay/", b'"name": "loganalyze"')  # fmt: skip
-_SUFFIXES = frozenset({".json", ".jsonl", ".sarif", ".parquet", ".txt"})
+_SCHEMA = re.compile(rb'"schema": ?"loganalyze\.')
+#: What our files say at their beginning or their end (Parquet), by suffix: no more than a file of
+#: ours says, as what is taken for one is left out of a folder without a word.
+_MARKS = {
+    ".json": _SCHEMA,
+    ".jsonl": _SCHEMA,
+    ".sarif": re.compile(rb'"name": ?"loganalyze"'),
+    ".parquet": re.compile(rb"loganalyze\.(?:findings|replay)/"),
+    ".txt": re.compile(rb"\Aloganalyze \d+\.\d+\S*\r?\n"),
+}
 _LOOKED_AT = 4096
 
 
@@ -24,7 +31,8 @@ def is_product(path: Path) -> bool:
 
     One that cannot be read is none: the reader will say why.
     """
-    if path.suffix not in _SUFFIXES:
+    mark = _MARKS.get(path.suffix)
+    if mark is None:
         return False
     try:
         with path.open("rb") as file:
@@ -33,4 +41,4 @@ def is_product(path: Path) -> bool:
             ends += file.read()
     except OSError:
         return False
-    return ends.startswith(b"loganalyze ") or any(mark in ends for mark in _MARKS)
+    return mark.search(ends) is not None

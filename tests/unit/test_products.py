@@ -78,7 +78,9 @@ def test_redirected_reports_are_products(format_: str, tmp_path: Path) -> None:
     [
         ("trainer_state.json", '{"log_history": [{"loss": 2.5, "step": 1}]}'),
         ("history.jsonl", '{"_step": 1, "loss": 2.5, "note": "loganalyze said clean"}'),
-        ("run.json", '{"schema": 1}'),
+        ("history.jsonl", '{"_step": 1, "loss": 2.5, "name": "loganalyze"}'),
+        ("run.json", '{"schema": 1, "packages": [{"name": "loganalyze"}]}'),
+        ("tail.txt", "loganalyze is watching\nstep: 1 loss: 2.5\n"),
         ("train.txt", "step: 1 loss: 2.5\nloganalyze 0.1.0 was here\n"),
     ],
 )
