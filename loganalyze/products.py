@@ -16,7 +16,7 @@ _MARKS = {
     ".jsonl": _SCHEMA,
     ".sarif": re.compile(rb'"name": ?"loganalyze"'),
     ".parquet": re.compile(rb"loganalyze\.(?:findings|replay)/"),
-    ".txt": re.compile(rb"\Aloganalyze \d+\.\d+\S*\r?\n"),
+    ".txt": re.compile(rb"\Aloganalyze \d+\.\d\S*\r?\n"),
 }
 _LOOKED_AT = 4096
 
