@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from loganalyze.errors import UsageError
+from loganalyze.kept import kept
 from loganalyze.model import Severity, Threshold
 
 PROFILES = ("pretrain", "sft", "rl")
@@ -19,8 +20,9 @@ PROFILES = ("pretrain", "sft", "rl")
 @cache
 def load_data(name: str) -> Mapping[str, Any]:
     """A packaged TOML file by its path below the package, e.g. `metrics.toml`."""
-    text = files("loganalyze").joinpath(name).read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    text = files("loganalyze").joinpath(name).read_bytes()
+    tables: Mapping[str, Any] = kept(name, text, lambda: tomllib.loads(text.decode("utf-8")))
+    return tables
 
 
 @cache

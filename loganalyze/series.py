@@ -1,4 +1,4 @@
-"""Robust statistics of one series: the only place (with its siblings) that uses scipy.
+"""Robust statistics of one series.
 
 All functions take plain arrays, never change them, and are O(n) or O(n log n). "Past" means
 strictly before the point itself. NaN is left out where a docstring says so, else not expected.
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import ndimage
+
+from loganalyze.running import centred_median
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -52,11 +53,6 @@ def print_quantum(x: Floats, most: int = 4096) -> float:
 def _on_grid(x: Floats, grid: float) -> bool:
     parts = x / grid
     return bool(np.all(np.abs(parts - np.round(parts)) < 1e-3))
-
-
-def centred_median(x: Floats, width: int) -> Floats:
-    """Median over `width` (odd) points around each point; the ends repeat the end values."""
-    return np.asarray(ndimage.median_filter(x, size=width, mode="nearest"), dtype=np.float64)
 
 
 def past_median(x: Floats, width: int, centred: Floats | None = None) -> Floats:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import special
 
+from loganalyze.running import centred_median, normal_quantile
 from loganalyze.series import (
     MAD_TO_SIGMA,
     Bools,
     Floats,
     block_means,
-    centred_median,
     lag_correlation,
     past_mean,
     past_median,
@@ -311,7 +310,7 @@ def _normal_limit(null: Floats, chance: float) -> float:
     if len(low) < 10 / TAIL_SHARE or chance >= TAIL_SHARE:
         return np.inf
     reached = float(np.quantile(low, 1.0 - TAIL_SHARE))
-    return NORMAL_MARGIN * reached * float(special.ndtri(chance) / special.ndtri(TAIL_SHARE))
+    return NORMAL_MARGIN * reached * normal_quantile(chance) / normal_quantile(TAIL_SHARE)
 
 
 def _later(x: Floats, by: int) -> Floats:

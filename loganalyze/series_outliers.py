@@ -9,8 +9,8 @@ of the two under Student's t noise, told as the deviation of an independent poin
 from __future__ import annotations
 
 import numpy as np
-from scipy import special
 
+from loganalyze.running import t_upper_quartile
 from loganalyze.series import MAD_TO_SIGMA, Floats, lag_correlation
 
 #: Points from which on a correlation is believed: in fewer, what the loss still learns passes for
@@ -36,7 +36,7 @@ def surprise(z: Floats, memory: float, power: float) -> Floats:
     """
     if not len(z):
         return z.copy()
-    scale = float(np.sqrt(1.0 - memory**2) / (MAD_TO_SIGMA * special.stdtrit(power, 0.75)))
+    scale = float(np.sqrt(1.0 - memory**2) / (MAD_TO_SIGMA * t_upper_quartile(power)))
     new = np.append(z[:1], z[1:] - memory * z[:-1]) / scale
     after = np.append(new[1:], 0.0)
     lone = np.append(_gain(new[:-1], after[:-1], memory, power), _gain(new[-1:], 0.0, 0.0, power))
@@ -60,7 +60,7 @@ def step_gain(z: Floats, height: float, power: float = STEP_POWER) -> Floats:
     z and height in robust deviations. The first point of a step is where the sum from it on is
     largest; heavy tails keep one wild point from moving it.
     """
-    scale = 1.0 / (MAD_TO_SIGMA * special.stdtrit(power, 0.75))
+    scale = 1.0 / (MAD_TO_SIGMA * t_upper_quartile(power))
     return _log_density((z - height) / scale, power) - _log_density(z / scale, power)
 
 

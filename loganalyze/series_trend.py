@@ -13,7 +13,8 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-from scipy.ndimage import median_filter
+
+from loganalyze.running import centred_median
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -84,7 +85,7 @@ def long_noise(values: FloatArray, block: int) -> float:
 def running_median(values: FloatArray, width: int) -> FloatArray:
     """Centred running median over an odd number of points; mirrored at the ends."""
     width = min(width, len(values)) | 1
-    return np.asarray(median_filter(values, size=width, mode="reflect"), dtype=np.float64)
+    return centred_median(values, width, "symmetric")
 
 
 def winsorised(values: FloatArray, width: int, sigmas: float, floor: float) -> FloatArray:
@@ -256,7 +257,7 @@ def trailing_median(values: FloatArray, past: int) -> FloatArray:
     for i in range(1, min(past, len(values))):
         out[i] = np.median(values[:i])
     if len(values) > past:
-        windows = median_filter(values, size=past, mode="reflect")
+        windows = centred_median(values, past, "symmetric")
         out[past:] = windows[past // 2 : len(values) - past // 2 - 1]
     return out
 

@@ -126,11 +126,14 @@ def _by_rank(segments: IntArray, ranks: IntArray) -> Iterator[tuple[int, int, In
         yield int(segments[0]), int(ranks[0]), slice(None)
         return
     low = int(ranks.min())
-    names, codes = np.unique((segments << 32) + (ranks - low), return_inverse=True)
+    codes = segments * (int(ranks.max()) - low + 1) + (ranks - low)
+    if int(codes.max()) < 1 << 16:
+        codes = codes.astype(np.uint16)  # numpy sorts such by their digits
     order = np.argsort(codes, kind="stable")
-    ends = np.cumsum(np.bincount(codes)).tolist()
-    for name, first, end in zip(names.tolist(), [0, *ends], ends, strict=False):
-        yield name >> 32, (name & 0xFFFFFFFF) + low, order[first:end]
+    told = codes[order]
+    firsts = np.flatnonzero(np.concatenate(([True], told[1:] != told[:-1]))).tolist()
+    for first, end in zip(firsts, [*firsts[1:], len(order)], strict=True):
+        yield int(segments[order[first]]), int(ranks[order[first]]), order[first:end]
 
 
 def _stream(segment: int, rank: int | None, steps: IntArray, rows: IntArray) -> _Stream:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import numpy as np
 
 from loganalyze.compare.model import Parting
-from loganalyze.series import centred_median, inflation, lag_correlation, mad_sigma
+from loganalyze.running import centred_median
+from loganalyze.series import inflation, lag_correlation, mad_sigma
 from loganalyze.tracks import FloatArray, IntArray
 
 #: Standard error of the median over that of the mean, for normal noise: sqrt(pi / 2).

@@ -7,10 +7,10 @@ import numpy as np
 from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.detectors.loss_common import Curve, curves, is_excerpt
 from loganalyze.model import Finding, Severity
+from loganalyze.running import centred_median
 from loganalyze.series import (
     Floats,
     Ints,
-    centred_median,
     mad_sigma,
     print_quantum,
     repeats,

@@ -12,7 +12,8 @@ from loganalyze.detectors.base import Context
 from loganalyze.detectors.loss_common import Curve, curves
 from loganalyze.detectors.speed_series import Pace, paces
 from loganalyze.model import Finding
-from loganalyze.series import Bools, Floats, centred_median
+from loganalyze.running import centred_median
+from loganalyze.series import Bools, Floats
 from loganalyze.series_trend import Slope, noise, theil_sen
 
 WINDOW = 101  # points of the running median that spread is measured around

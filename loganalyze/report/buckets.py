@@ -25,11 +25,15 @@ def extremes(values: FloatArray, buckets: int) -> IntArray:
         return np.arange(n, dtype=np.int64)
     width = -(-n // buckets)
     rows = -(-n // width)
-    padded = np.full(rows * width, np.nan)
+    whole = bool(np.isfinite(values).all())
+    padded = np.full(rows * width, values[-1] if whole else np.nan)  # of equals the first counts
     padded[:n] = values
     table = padded.reshape(rows, width)
-    finite = np.isfinite(table)
     base = np.arange(rows, dtype=np.int64) * width
+    if whole:
+        ends = np.array([0, n - 1])
+        return np.unique(np.concatenate((base + table.argmin(1), base + table.argmax(1), ends)))
+    finite = np.isfinite(table)
     some = finite.any(axis=1)
     low = base + np.where(finite, table, np.inf).argmin(axis=1)
     high = base + np.where(finite, table, -np.inf).argmax(axis=1)
@@ -96,12 +100,13 @@ def raw_ranges(steps: IntArray, kept: BoolArray, least: int = 8) -> list[tuple[i
 
 def smooth(steps: IntArray, values: FloatArray, window: int, at: IntArray) -> FloatArray:
     """Centred mean of the finite values within `window` steps around each step of `at`."""
-    finite = np.isfinite(values)
-    with np.errstate(over="ignore", invalid="ignore"):  # values near the largest double
-        sums = np.concatenate(([0.0], np.cumsum(np.where(finite, values, 0.0))))
-    counts = np.concatenate(([0], np.cumsum(finite)))
-    a = np.searchsorted(steps, at - window // 2, side="left")
-    b = np.searchsorted(steps, at + window // 2, side="right")
-    number = counts[b] - counts[a]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(number > 0, (sums[b] - sums[a]) / number, np.nan)
+    made = np.full(len(at), np.nan)
+    firsts = np.searchsorted(steps, at - window // 2, side="left")
+    ends = np.searchsorted(steps, at + window // 2, side="right")
+    with np.errstate(over="ignore"):  # values near the largest double
+        for place, (first, end) in enumerate(zip(firsts.tolist(), ends.tolist(), strict=True)):
+            near = values[first:end]
+            finite = near[np.isfinite(near)]
+            if len(finite):
+                made[place] = np.add.reduce(finite) / len(finite)
+    return made

@@ -14,6 +14,7 @@ from plotly.offline import get_plotlyjs
 
 from loganalyze.compare.facts import sequence_length
 from loganalyze.config import load_data
+from loganalyze.kept import kept
 from loganalyze.model import Finding, Segment
 from loganalyze.report.curves import Chart, Curve
 from loganalyze.report.model import PANELS, RunView
@@ -50,7 +51,8 @@ def trimmed(script: str) -> str:
 @cache
 def plotly_packed() -> str:
     """The same, compressed and encoded for the page."""
-    return squeezed(plotly_script().encode("utf-8"))
+    script = plotly_script().encode("utf-8")
+    return str(kept("plotly", script, lambda: squeezed(script)))
 
 
 @cache

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import polars as pl
 
+from loganalyze.engine import cores
 from loganalyze.model import Finding
 from loganalyze.report import buckets
 from loganalyze.report.model import MetricView, RunView
@@ -72,16 +75,33 @@ class _Plan:
 
 def charts(run: RunView, budget: int) -> tuple[Chart, ...]:
     """A chart for each metric that has steps, canonical ones first, MOST_CHARTS at most."""
-    plans = _plans(run, budget // 16)
+    with ThreadPoolExecutor(cores()) as pool:  # numpy and polars leave the interpreter free
+        names = [metric.name for metric in run.metrics[:MOST_CHARTS]]
+        plans = _plans(run, budget // 16, pool.map(partial(tracks, run.diagnosis.run), names))
+        shared = _shared(run, plans, budget)
+        draw = partial(_chart, window=shared.window, again=_run_again(run))
+        return tuple(pool.map(draw, plans, shared.points))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shared:
+    """The budget divided: points of each line of each plan, and of the window around a span."""
+
+    points: list[list[int]]
+    window: int
+
+
+def _shared(run: RunView, plans: list[_Plan], budget: int) -> _Shared:
     lengths = [len(track) for plan in plans for track in plan.lines]
     whole = sum(lengths) <= budget
     base = int(budget * 0.7)
     least = max(4, min(LEAST_POINTS, base // max(1, len(lengths))))
     parts = iter(lengths if whole else buckets.shares(lengths, base, least, _weights(run, plans)))
     places = sum(_meets(track, span) for p in plans for track in p.lines for span in p.spans)
-    window = max(24, int(budget * 0.3) // max(1, places))
-    again = _run_again(run)
-    return tuple(_chart(plan, parts, window, again) for plan in plans)
+    return _Shared(
+        points=[[next(parts) for _ in plan.lines] for plan in plans],
+        window=max(24, int(budget * 0.3) // max(1, places)),
+    )
 
 
 def _weights(run: RunView, plans: list[_Plan]) -> list[float]:
@@ -94,18 +114,17 @@ def _weights(run: RunView, plans: list[_Plan]) -> list[float]:
     ]
 
 
-def _plans(run: RunView, lines: int) -> list[_Plan]:
+def _plans(run: RunView, lines: int, cut: Iterable[tuple[Track, ...]]) -> list[_Plan]:
     """The first metrics get up to MOST_LINES each, until `lines` are used; then a few each."""
     plans: list[_Plan] = []
-    for metric in run.metrics[:MOST_CHARTS]:
-        plan = _plan(run, metric, max(FEW_LINES, min(MOST_LINES, lines)))
+    for metric, made in zip(run.metrics, cut, strict=False):
+        plan = _plan(run, metric, made, max(FEW_LINES, min(MOST_LINES, lines)))
         lines -= len(plan.lines)
         plans += [plan] if plan.made else []
     return plans
 
 
-def _plan(run: RunView, metric: MetricView, most: int) -> _Plan:
-    made = tracks(run.diagnosis.run, metric.name)
+def _plan(run: RunView, metric: MetricView, made: tuple[Track, ...], most: int) -> _Plan:
     lines = _lines(run, metric, made)
     longest = {id(line) for line in sorted(lines, key=len, reverse=True)[:most]}
     kept = lines if len(lines) <= most else [line for line in lines if id(line) in longest]
@@ -116,11 +135,11 @@ def _meets(track: Track, span: tuple[int, int]) -> bool:
     return bool(track.steps[0] <= span[1] and span[0] <= track.steps[-1])
 
 
-def _chart(plan: _Plan, parts: Iterator[int], window: int, again: Mapping[int, int]) -> Chart:
+def _chart(plan: _Plan, points: list[int], window: int, again: Mapping[int, int]) -> Chart:
     curves = []
-    for track in plan.lines:
+    for track, most in zip(plan.lines, points, strict=True):
         spans = [span for span in plan.spans if _meets(track, span)]
-        curve = _curve(track, next(parts), spans, window)
+        curve = _curve(track, most, spans, window)
         curves.append(replace(curve, again_from=again.get(track.segment)))
     return Chart(
         metric=plan.metric,

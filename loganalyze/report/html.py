@@ -8,7 +8,7 @@ from importlib.resources import files as resources
 from itertools import takewhile
 from typing import Any
 
-from jinja2 import DictLoader, Environment, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup, escape
 
 from loganalyze import config
@@ -20,6 +20,7 @@ from loganalyze.report.curves import charts
 from loganalyze.report.judged import judged_by
 from loganalyze.report.model import views
 from loganalyze.report.story import Files
+from loganalyze.report.templates import environment_of
 from loganalyze.report.wording import Both, Param, both, plain
 
 TEMPLATES = (
@@ -136,14 +137,8 @@ def safe_json(value: Any) -> Markup:
 @cache
 def environment() -> Environment:
     """The templates with what all of them may call."""
-    made = Environment(
-        loader=DictLoader({"head.html": _head(), **{name: asset(name) for name in TEMPLATES}}),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-        finalize=_cleaned,
-    )
+    sources = {"head.html": _head(), **{name: asset(name) for name in TEMPLATES}}
+    made = environment_of(sources, _cleaned)
     made.globals.update(
         t=_spoken, b=_pair, label=_label, both=both, plain=plain, number=numbers.number,
         grouped=numbers.grouped, size=numbers.size, span=numbers.steps, clock=numbers.clock,
