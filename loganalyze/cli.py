@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import gc
 import os
 import sys
@@ -31,6 +32,8 @@ COMMANDS = {
     "formats": "formats",
 }
 
+_M_ARENA_MAX = -8  # malloc.h of the GNU library; another one has no mallopt or pays no heed
+
 
 class _Lazy(click.Group):
     """Imports a command's module only when that command is asked for."""
@@ -42,12 +45,22 @@ class _Lazy(click.Group):
         if cmd_name not in COMMANDS:
             return None
         if cmd_name != "replay":
-            # Of long vectors numpy's library takes sums in several threads, which then spin for
-            # more to do: a fifth of all processor time, and nothing gained.
-            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+            _be_frugal()
         module = import_module(f"loganalyze.commands.{COMMANDS[cmd_name]}")
         command: click.Command = module.command
         return command
+
+
+def _be_frugal() -> None:
+    """Settings of the libraries, before they are loaded; what the user set stays."""
+    # Of long vectors numpy's library takes sums in several threads, which then spin for more to
+    # do: a fifth of all processor time, and nothing gained.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Memory that polars has done with goes back to the system at once, ...
+    os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:500,muzzy_decay_ms:0")
+    if sys.platform == "linux" and "MALLOC_ARENA_MAX" not in os.environ:
+        with suppress(OSError, AttributeError):  # ... and numpy's threads share what they free
+            ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})

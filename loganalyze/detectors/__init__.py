@@ -12,7 +12,7 @@ from loganalyze.detectors.against import against
 from loganalyze.detectors.audit import CONFIG_AUDIT
 from loganalyze.detectors.audit_changes import CHANGES
 from loganalyze.detectors.audit_curves import CONTRADICTIONS
-from loganalyze.detectors.base import Context, Detector, named
+from loganalyze.detectors.base import LONG, Context, Detector, named
 from loganalyze.detectors.coverage import COVERAGE
 from loganalyze.detectors.experts import EXPERTS
 from loganalyze.detectors.grad_explosion import DETECTOR as GRAD_EXPLOSION
@@ -47,6 +47,7 @@ from loganalyze.detectors.val_loss import DETECTOR as VAL_LOSS
 from loganalyze.detectors.weights import STOPPED
 from loganalyze.engine import cores
 from loganalyze.model import DetectorRun, Finding, RunLog, severity_rank
+from loganalyze.spill import release
 
 DETECTORS: tuple[Detector, ...] = (
     LOSS_NONFINITE,
@@ -89,8 +90,8 @@ DETECTORS: tuple[Detector, ...] = (
 
 __all__ = ("DETECTORS", "Context", "Detector", "detect")
 
-#: Rows from which on detectors work beside each other; numpy leaves the interpreter free.
-_LONG = 200_000
+#: They begin first: one of them begun last would keep all but one core waiting.
+_SLOWEST = tuple(one.name for one in (LOSS_SPIKES, GRAD_EXPLOSION, SPEED_OVER_TIME))
 
 
 def detect(
@@ -130,12 +131,16 @@ def _looked(context: Context, able: Sequence[Detector]) -> list[Finding]:
 
     def look(detector: Detector) -> list[Finding]:
         with np.errstate(all="ignore"):  # logs may hold absurd numbers; they judge themselves
-            return detector.run(context)
+            made = detector.run(context)
+        release()
+        return made
 
-    if len(context.run.readings) < _LONG:
+    if len(context.run.readings) < LONG:
         return [finding for detector in able for finding in look(detector)]
-    with ThreadPoolExecutor(cores()) as pool:
-        return [finding for found in pool.map(look, able) for finding in found]
+    slowest_first = sorted(able, key=lambda detector: detector.name not in _SLOWEST)
+    with ThreadPoolExecutor(cores()) as pool:  # numpy leaves the interpreter free
+        under_way = {detector.name: pool.submit(look, detector) for detector in slowest_first}
+        return [finding for detector in able for finding in under_way[detector.name].result()]
 
 
 def _numbered(found: list[Finding]) -> tuple[Finding, ...]:

@@ -14,6 +14,10 @@ from loganalyze.model import Evidence, Finding, RunLog, Severity, Threshold
 from loganalyze.tracks import Track, row_ref, tracks
 
 Made = TypeVar("Made")
+#: Rows of a long run: its detectors work beside each other, and memory is scarce.
+LONG = 200_000
+_MOST_TRACKS = 3  # metrics whose tracks are held of such a run
+_NOT_MADE: Any = object()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,19 +31,31 @@ class Context:
     thresholds: Thresholds
     profile: str
     memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    _recent: dict[str, None] = field(default_factory=dict, compare=False, repr=False)
     _locks: dict[str, RLock] = field(default_factory=dict, compare=False, repr=False)
 
     def once(self, name: str, make: Callable[[], Made]) -> Made:
         """What `make` gives, made at the first call by that name; others wait for it."""
         with self._locks.setdefault(name, RLock()):
-            if name not in self.memo:
-                self.memo[name] = make()
-        made: Made = self.memo[name]
+            made: Made = self.memo.get(name, _NOT_MADE)
+            if made is _NOT_MADE:
+                made = self.memo[name] = make()
         return made
 
     def tracks(self, metric: str) -> tuple[Track, ...]:
-        """Tracks of one metric of the run; empty where it was not logged. Cut once."""
-        return self.once(f"tracks {metric}", lambda: tracks(self.run, metric))
+        """Tracks of one metric of the run; empty where it was not logged.
+
+        Cut once; of a long run only those asked for last are held, as they fill the memory.
+        """
+        name = f"tracks {metric}"
+        made = self.once(name, lambda: tracks(self.run, metric))
+        if len(self.run.readings) >= LONG:
+            self._recent.pop(name, None)
+            self._recent[name] = None
+            for old in list(self._recent)[:-_MOST_TRACKS]:
+                self._recent.pop(old, None)
+                self.memo.pop(old, None)
+        return made
 
     def has(self, metric: str) -> bool:
         """Whether the log carries at least one number of that metric."""

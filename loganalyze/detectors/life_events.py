@@ -127,14 +127,13 @@ def happenings(context: Context, kinds: Sequence[str]) -> list[Happening]:
 
 def progress_rows(context: Context) -> pl.DataFrame:
     """Source, offset, step, segment and wall time of the rows that show a step was trained."""
-    return context.once("progress rows", lambda: _progress_rows(context.run.readings))
+    return context.once("progress rows", lambda: _progress(context.run.readings).collect())
 
 
-def _progress_rows(frame: pl.DataFrame) -> pl.DataFrame:
+def _progress(frame: pl.DataFrame) -> pl.LazyFrame:
     shown = [pl.col(name).is_not_null() for name in _PROGRESS if name in frame.columns]
     keep = pl.col("step").is_not_null() & (pl.any_horizontal(shown) if shown else pl.lit(False))
-    rows = frame.lazy().filter(keep).select("source", "offset", "step", "segment", "wall_s")
-    return rows.collect()
+    return frame.lazy().filter(keep).select("source", "offset", "step", "segment", "wall_s")
 
 
 def _spans(context: Context) -> dict[int, tuple[int, int]]:
@@ -142,7 +141,7 @@ def _spans(context: Context) -> dict[int, tuple[int, int]]:
 
     def spans() -> dict[int, tuple[int, int]]:
         ends = pl.col("offset").min().alias("first"), pl.col("offset").max().alias("last")
-        found = progress_rows(context).group_by("source").agg(*ends)
+        found = _progress(context.run.readings).group_by("source").agg(*ends).collect()
         return {source: (first, last) for source, first, last in found.iter_rows()}
 
     return context.once("progress spans", spans)

@@ -216,8 +216,7 @@ def _superseded(context: Context, before: Segment, segment: Segment) -> Finding:
 def _lost_tail(context: Context, saves: Sequence[Happening]) -> list[Finding]:
     """Steps after the last confirmed save of a run that a failure ended."""
     ended = [a for a in attempts(context) if a.last and not a.clean and _fatal(a)]
-    rows = progress_rows(context)
-    if not ended or not len(rows) or not saves:
+    if not ended or not saves or not len(rows := progress_rows(context)):
         return []
     kinds = {item.kind for item in saves}
     done = _SAVE[1] if _SAVE[1] in kinds else _SAVE[0]

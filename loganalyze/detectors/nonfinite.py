@@ -133,10 +133,11 @@ def _rows_without_loss(frame: pl.DataFrame) -> pl.DataFrame:
     if not set(wanted) <= set(frame.columns):
         return pl.DataFrame(schema={"row": pl.UInt32, "step": pl.Int64, "grad_norm": pl.Float64})
     told = [name for name in (*wanted, "step", *_BESIDE) if name in frame.columns]
-    rows = frame.select(told).with_row_index("row")
-    rows = rows.filter(pl.col("grad_norm").is_not_null() & pl.col("step").is_not_null())
-    usual = rows["loss"].null_count() < 0.5 * rows.height
-    rows = rows.with_columns(place=pl.int_range(pl.len())).filter(pl.col("loss").is_null())
+    own = frame["grad_norm"].is_not_null() & frame["step"].is_not_null()
+    lacking = own & frame["loss"].is_null()
+    usual = int(lacking.sum()) < 0.5 * int(own.sum())
+    place = pl.Series("place", (np.cumsum(own.to_numpy()) - 1)[lacking.to_numpy()], pl.Int64)
+    rows = frame.select(told).with_row_index("row").filter(lacking).with_columns(place)
     if "skipped_steps" in rows.columns:
         rows = rows.filter(pl.col("skipped_steps").fill_null(0) == 0)
     other = [c for c in _BESIDE[1:] if c in rows.columns]

@@ -61,6 +61,8 @@ class Pace:
 
     def only(self, keep: BoolArray | IntArray) -> Pace:
         """The pace at chosen records."""
+        if keep.dtype == np.bool_ and keep.all():
+            return self
         names = ("steps", "seconds", "rows", "segments", "marked", "saved")
         return replace(self, **{name: getattr(self, name)[keep] for name in names})
 

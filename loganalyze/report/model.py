@@ -22,6 +22,7 @@ from loganalyze.model import (
     Source,
     severity_rank,
 )
+from loganalyze.spill import release
 
 LEVELS = ("L1", "L2", "L3", "L4", "L5", "L6", "L7")
 PANELS = ("overview", "efficiency", "resources", "stability", "distributed", "other")
@@ -241,6 +242,7 @@ def _metric(frame: pl.DataFrame, name: str) -> MetricView:
     row = frame.select(
         count=value.count(), finite=value.is_finite().sum(), first=step.min(), last=step.max()
     ).row(0)
+    release()
     family = config.metrics().get(name) or config.metrics().get(f"{name.partition('/')[0]}/<name>")
     return MetricView(
         name=name,
