@@ -1,14 +1,14 @@
-"""What is made of the package's own files once (parsed tables, compiled templates), kept on disk.
+"""What is made of the package's own files once (parsed tables, packed scripts), kept on disk.
 
 It lies where Python keeps the package's compiled modules, and by their rules: made again where its
-source, this program or Python changed, not written where Python may write none, never needed.
+source or this program changed, not written where Python may write none, never needed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
-import marshal
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -16,31 +16,31 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-_MAGIC = b"loganalyze kept 1\n" + importlib.util.MAGIC_NUMBER
+_FORMAT = b"loganalyze kept 1\n"
 
 
 def kept(name: str, source: bytes, make: Callable[[], Any]) -> Any:
     """make(), or what it gave for the same source before.
 
-    name: of the file. source: all that the result depends on. What is made consists of plain
-    numbers, texts, lists, dicts and code; anything else is made at each start.
+    name: of the file. source: all that the result depends on. What is made is what JSON can hold;
+    anything else is made at each start.
     """
-    stamp = hashlib.sha256(_MAGIC + source).digest()
-    path = _place(name)
-    with suppress(OSError, EOFError, ValueError, TypeError):
+    stamp = hashlib.sha256(_FORMAT + source).hexdigest().encode() + b"\n"
+    path = cache_folder() / f"{name.replace('/', '-')}.kept"
+    with suppress(OSError, ValueError):
         data = path.read_bytes()
-        if data[: len(stamp)] == stamp:
-            return marshal.loads(memoryview(data)[len(stamp) :])
+        if data.startswith(stamp):
+            return json.loads(data[len(stamp) :])
     made = make()
     if not sys.dont_write_bytecode:
-        with suppress(OSError, ValueError):
-            _write(path, stamp + marshal.dumps(made))
+        with suppress(OSError, ValueError, TypeError):
+            _write(path, stamp + json.dumps(made).encode())
     return made
 
 
-def _place(name: str) -> Path:
-    module = Path(__file__).with_name(f"{name.replace('.', '-').replace('/', '-')}.py")
-    return Path(importlib.util.cache_from_source(str(module))).with_suffix(".kept")
+def cache_folder() -> Path:
+    """Where Python keeps the compiled modules of this package."""
+    return Path(importlib.util.cache_from_source(__file__)).parent
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -1,40 +1,44 @@
-"""The environment of all page templates; what they compile to is kept beside Python's own code."""
+"""The environment of the page's templates; what they compile to lies beside Python's own code."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
-import jinja2
-from jinja2 import DictLoader, Environment, StrictUndefined, Template
+from jinja2 import DictLoader, Environment, FileSystemBytecodeCache, StrictUndefined
+from jinja2.bccache import Bucket
 
 from loganalyze import __version__
-from loganalyze.kept import kept
-
-#: Told apart by it are the compiled templates of this environment from those of another.
-_OPTIONS = "autoescape trim lstrip"
+from loganalyze.kept import cache_folder
 
 
-class _Loader(DictLoader):
-    """Templates by name, compiled once for all processes."""
+class _Compiled(FileSystemBytecodeCache):
+    """jinja2's cache; that it cannot be read or written is no error, then templates compile."""
 
-    def load(
-        self, environment: Environment, name: str, globals: MutableMapping[str, Any] | None = None
-    ) -> Template:
-        """The template of that name."""
-        source, filename, fresh = self.get_source(environment, name)
-        depends = f"{jinja2.__version__} {__version__} {_OPTIONS} {filename}\n{source}".encode()
-        code = kept(name, depends, lambda: environment.compile(source, name, filename))
-        return environment.template_class.from_code(environment, code, globals or {}, fresh)
+    def load_bytecode(self, bucket: Bucket) -> None:
+        """Fill the bucket, if its template was compiled before."""
+        try:
+            super().load_bytecode(bucket)
+        except Exception:  # whatever damage brings forth
+            bucket.reset()
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        """Keep the bucket, where Python may write."""
+        if not sys.dont_write_bytecode:
+            with suppress(OSError):
+                super().dump_bytecode(bucket)
 
 
 def environment_of(sources: Mapping[str, str], finalize: Callable[[Any], Any]) -> Environment:
     """An environment of the templates in `sources`. finalize: what is done to all they print."""
     return Environment(
-        loader=_Loader(sources),
+        loader=DictLoader(sources),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
         finalize=finalize,
+        bytecode_cache=_Compiled(str(cache_folder()), f"{__version__}-%s.{sys.implementation.cache_tag}"),
     )
