@@ -64,7 +64,7 @@ def excursions(y: Floats, search: Search) -> list[Excursion]:
         new = _pass(work, offset, search, found)
         if not new:
             break
-        found = _joined(sorted([*found, *new], key=lambda e: (e.onset, e.end)))
+        found = joined(sorted([*found, *new], key=lambda e: (e.onset, e.end)))
         work, offset = _without(y, found)
     return _sharpened(y, found)
 
@@ -225,7 +225,7 @@ def _end_of_level(
     return onset + int(np.argmax(np.cumsum(part))), True
 
 
-def _joined(events: list[Excursion]) -> list[Excursion]:
+def joined(events: list[Excursion]) -> list[Excursion]:
     """Events that touch become one, with the onset of the first and the strongest figures."""
     out: list[Excursion] = []
     for event in events:

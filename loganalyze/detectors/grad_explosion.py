@@ -9,8 +9,9 @@ from loganalyze.detectors.grad_common import Norms, clip_value, norms
 from loganalyze.detectors.loss_common import beyond_noise, loss_events
 from loganalyze.model import Finding, Severity, Threshold
 from loganalyze.series import Floats, past_median, stretches
-from loganalyze.series_events import Excursion, excursions
+from loganalyze.series_events import Excursion
 from loganalyze.series_levels import WINDOW, Search
+from loganalyze.series_stretches import all_excursions
 from loganalyze.tracks import Track
 
 MOST = 30  # findings of one track; the strongest are kept
@@ -46,7 +47,7 @@ def _bursts(context: Context, norm: Norms) -> list[Finding]:
         skip=norm.skip,
     )
     made = []
-    for event in excursions(y, search):
+    for event in all_excursions(y, search):
         high = np.exp(event.height) >= context.value("grad_explosion.ratio_info")
         if high and not _returns(context, norm, event):
             made.append(_finding(context, norm, event))

@@ -8,8 +8,9 @@ import numpy as np
 
 from loganalyze.detectors.base import Context
 from loganalyze.series import Floats, Ints
-from loganalyze.series_events import Excursion, excursions
+from loganalyze.series_events import Excursion
 from loganalyze.series_levels import Search
+from loganalyze.series_stretches import all_excursions
 from loganalyze.tracks import Track
 
 
@@ -83,7 +84,7 @@ def loss_events(context: Context) -> tuple[tuple[Curve, tuple[Excursion, ...]], 
     return context.once(
         "loss_events",
         lambda: tuple(
-            (curve, tuple(excursions(curve.y, loss_search(context, curve))))
+            (curve, tuple(all_excursions(curve.y, loss_search(context, curve))))
             for curve in curves(context)
         ),
     )

@@ -33,6 +33,7 @@ class _Compiled(FileSystemBytecodeCache):
 
 def environment_of(sources: Mapping[str, str], finalize: Callable[[Any], Any]) -> Environment:
     """An environment of the templates in `sources`. finalize: what is done to all they print."""
+    pattern = f"{__version__}-%s.{sys.implementation.cache_tag}"
     return Environment(
         loader=DictLoader(sources),
         autoescape=True,
@@ -40,5 +41,5 @@ def environment_of(sources: Mapping[str, str], finalize: Callable[[Any], Any]) -
         lstrip_blocks=True,
         undefined=StrictUndefined,
         finalize=finalize,
-        bytecode_cache=_Compiled(str(cache_folder()), f"{__version__}-%s.{sys.implementation.cache_tag}"),
+        bytecode_cache=_Compiled(str(cache_folder()), pattern),
     )
