@@ -53,7 +53,11 @@ def _norms(context: Context, track: Track) -> Norms:
     keep = np.isfinite(values) & (values > 0) & ~_stale(track.values, scale)
     at = np.flatnonzero(keep)
     return Norms(
-        track=track, at=at, values=values[at], scaled=scaled, skip=unjudged(context, track, at)
+        track=track,
+        at=at,
+        values=values if len(at) == len(values) else values[at],
+        scaled=scaled,
+        skip=unjudged(context, track, at),
     )
 
 

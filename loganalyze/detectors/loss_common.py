@@ -46,7 +46,7 @@ def curves(context: Context, metric: str = "loss") -> tuple[Curve, ...]:
 
 def _curve(context: Context, track: Track) -> Curve:
     at = np.flatnonzero(np.isfinite(track.values))
-    values = track.values[at]
+    values = track.values if len(at) == len(track) else track.values[at]
     log = bool(len(values)) and bool(np.all(values > 0))
     return Curve(
         track=track,

@@ -30,9 +30,6 @@ _POSSIBLE = (1e-9, 1e15)
 WORK_METRICS = ("global_batch_size", "seq_len")
 
 
-#: Key of the paces in a context: each restart asks for them, and a log can have thousands.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
     """Time per step (or per constant amount of work) of one chain of segments, as logged.
@@ -200,7 +197,7 @@ def _cleaned(context: Context, track: Track) -> tuple[IntArray, FloatArray, IntA
     time = _per_work(context, track.rows[good], values) if direct else 1.0 / values
     begin = _warm_up(context, time)
     steps, rows = track.steps[good][begin:], track.rows[good][begin:]
-    return steps, time[begin:], rows, np.full(len(steps), track.segment, dtype=np.int64)
+    return steps, time[begin:], rows, np.full(len(steps), track.segment, dtype=np.int32)
 
 
 def _warm_up(context: Context, time: FloatArray) -> int:
