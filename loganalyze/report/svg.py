@@ -178,7 +178,12 @@ def _paths(frame: Frame, item: _Cut, several: bool) -> list[str]:
 
 def _path(frame: Frame, curve: Curve, steps: IntArray, values: FloatArray, style: str) -> str:
     share = (int(steps[-1]) - int(steps[0])) / max(1, frame.last - frame.first)
-    index = extremes(values, max(2, round(COLUMNS * share)))
+    columns = max(2, round(COLUMNS * share))
+    whole = not len(curve.gaps) and bool(np.isfinite(values).all())
+    many = len(steps) > 4 * columns and whole
+    if many and (shape := _envelope(frame, steps, values, columns)):
+        return f'<path class="c {style} {curve.role} range" d="{shape}"/>'
+    index = extremes(values, columns)
     breaks = set(steps[-1:].tolist()) | set(curve.steps[curve.gaps].tolist())
     xs, ys = frame.x(steps[index]).tolist(), frame.y(values[index]).tolist()
     commands, pen = [], "M"
@@ -192,6 +197,25 @@ def _path(frame: Frame, curve: Curve, steps: IntArray, values: FloatArray, style
     if len(commands) == 1:
         shape, style = f"{shape}h0", f"{style} dot"  # one point: a line of no length, round ends
     return f'<path class="c {style} {curve.role}" d="{shape}"/>' if shape else ""
+
+
+def _envelope(frame: Frame, steps: IntArray, values: FloatArray, columns: int) -> str:
+    """The outline of what a noisy curve covers, where a line between extremes would show a saw.
+
+    Empty for a smooth curve: there one column's range is what it moves to the next.
+    """
+    edges = np.linspace(steps[0], steps[-1], columns, endpoint=False)
+    firsts = np.unique(np.searchsorted(steps, edges))
+    high, low = np.maximum.reduceat(values, firsts), np.minimum.reduceat(values, firsts)
+    moves = np.abs(np.diff(high + low)) / 2
+    if not len(moves) or np.median(high - low) < 3 * np.median(moves):
+        return ""
+    ends = np.append(firsts[1:], len(steps)) - 1
+    at = (steps[firsts] + steps[ends]) // 2
+    at[0], at[-1] = steps[0], steps[-1]
+    xs = frame.x(at)
+    points = zip((*xs, *xs[::-1]), (*frame.y(high), *frame.y(low)[::-1]), strict=True)
+    return f"M{' '.join(f'{x:.0f} {y:.1f}' for x, y in points)}Z"
 
 
 def _marks(frame: Frame, item: _Cut) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import math
+import re
 import struct
 import zlib
 from dataclasses import replace
@@ -20,7 +21,7 @@ from hypothesis.extra import numpy as hnp
 
 from loganalyze.model import LineRef
 from loganalyze.report import buckets, numbers
-from loganalyze.report.curves import charts
+from loganalyze.report.curves import Curve, charts
 from loganalyze.report.heat import heat_maps, png
 from loganalyze.report.model import view
 from loganalyze.report.pack import Packer, ascii85, squeezed
@@ -302,3 +303,23 @@ def test_shares_follow_the_weights() -> None:
     """Of equal series the heavier gets more; what a short one leaves goes to the others."""
     assert buckets.shares([1000, 1000], 800, 10, [3.0, 1.0]) == [600, 200]
     assert buckets.shares([50, 1000, 1000], 650, 10, [6.0, 1.0, 1.0]) == [50, 300, 300]
+
+
+def _long_curve(values: np.ndarray) -> Curve:
+    empty = np.empty(0, dtype=np.int64)
+    return Curve(
+        segment=0, rank=None, role="raw", steps=np.arange(len(values)), values=values,
+        total=len(values), gaps=empty, raw=(), smooth_at=empty, smooth={},
+    )  # fmt: skip
+
+
+def test_svg_shows_what_a_noisy_curve_covers_and_a_smooth_one_as_a_line() -> None:
+    """Of many points in a column the outline from lowest to highest, closed, a spike in it."""
+    noisy = np.random.default_rng(0).normal(2.0, 0.1, 5000)
+    noisy[1234] = 9.0
+    text = str(chart([_long_curve(noisy)], "nat"))
+    shape = re.search(r'class="c c0 raw range" d="M([^"Z]+)Z"', text)
+    assert shape is not None
+    heights = [float(y) for y in shape[1].split()[1::2]]
+    assert min(heights) < 20 < 140 < sorted(heights)[-110]  # the spike, and the floor
+    assert "range" not in str(chart([_long_curve(np.linspace(0, 1, 5000))], "nat"))
