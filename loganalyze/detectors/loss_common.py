@@ -13,6 +13,8 @@ from loganalyze.series_levels import Search
 from loganalyze.series_stretches import all_excursions
 from loganalyze.tracks import Track
 
+_AT_THE_START = 20  # records
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
@@ -71,12 +73,30 @@ def unjudged(context: Context, track: Track, at: Ints) -> int:
 
 
 def is_excerpt(context: Context, track: Track) -> bool:
-    """Whether the log begins in the middle of a run: first segment, and not at the first steps."""
+    """Whether the log begins in the middle of a run: first segment, and not at the first steps.
+
+    Where a log has no steps of its own but epochs, those tell.
+    """
     segments = context.run.meta.segments
     started = next((s for s in segments if s.index == track.segment), None)
     if track.segment > 0 or (started is not None and started.relation == "resume"):
         return False
-    return bool(len(track)) and int(track.steps[0]) > 20 * track.interval + 20
+    if not len(track):
+        return False
+    late = int(track.steps[0]) > _AT_THE_START * track.interval + 20
+    return late or _late_epoch(context, track)
+
+
+def _late_epoch(context: Context, track: Track) -> bool:
+    """Whether the first epoch is that of a record beyond the first ones, as epochs grow here."""
+    frame = context.run.readings
+    if "epoch" not in frame.columns:
+        return False
+    told = frame["epoch"].gather(track.rows[:_AT_THE_START]).drop_nulls().to_numpy()
+    if len(told) < 3:
+        return False
+    growth = float(told[-1] - told[0]) / (len(told) - 1)  # two decimals hide that of one record
+    return growth > 0 and float(told[0]) > _AT_THE_START * growth
 
 
 def loss_events(context: Context) -> tuple[tuple[Curve, tuple[Excursion, ...]], ...]:

@@ -232,3 +232,12 @@ def test_a_norm_that_comes_back_from_nothing_is_no_explosion():
     norm[1000:1300] *= 1e-6
     run = make_run({"loss": losses(3), "grad_norm": norm})
     assert kinds(run, least="warning") == {"grad_vanishing"}
+
+
+@pytest.mark.parametrize(("first", "told"), [(0.40, True), (0.02, False)])
+def test_epochs_tell_an_excerpt_where_a_log_has_no_steps(first, told):
+    """A burst of five times in the middle of an epoch is told; at the start it is usual."""
+    norm = [2.3, 2.0, 1.9, 2.1, 2.2, 2.0, 2.3, 11.0, 7.0, 14.0, 6.5, 3.9, 3.0]
+    epochs = np.round(first + np.arange(13) / 60, 2)
+    run = make_run({"loss": [0.09] * 13, "grad_norm": norm, "epoch": epochs})
+    assert ("grad_explosion" in kinds(run)) is told
