@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from loganalyze.engine import cores
-from loganalyze.model import Finding
+from loganalyze.model import Finding, RunLog
 from loganalyze.report import buckets
 from loganalyze.report.model import MetricView, RunView
 from loganalyze.tracks import FloatArray, IntArray, Track, tracks
@@ -64,12 +64,25 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """A track that is drawn by itself: how many points it has, its first and last step."""
+
+    segment: int
+    rank: int | None
+    points: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """A metric, all its tracks, those drawn one by one, and the steps that matter in it."""
+    """A metric, the tracks drawn one by one, and the steps that matter in it.
+
+    The tracks themselves are cut again when they are drawn: all at once would fill the memory.
+    """
 
     metric: MetricView
-    made: tuple[Track, ...]
-    lines: list[Track]
+    lines: list[_Line]
     spans: list[tuple[int, int]]
 
 
@@ -77,9 +90,10 @@ def charts(run: RunView, budget: int) -> tuple[Chart, ...]:
     """A chart for each metric that has steps, canonical ones first, MOST_CHARTS at most."""
     with ThreadPoolExecutor(cores()) as pool:  # numpy and polars leave the interpreter free
         names = [metric.name for metric in run.metrics[:MOST_CHARTS]]
-        plans = _plans(run, budget // 16, pool.map(partial(tracks, run.diagnosis.run), names))
+        log = run.diagnosis.run
+        plans = _plans(run, budget // 16, pool.map(partial(tracks, log), names))
         shared = _shared(run, plans, budget)
-        draw = partial(_chart, window=shared.window, again=_run_again(run))
+        draw = partial(_chart, log, window=shared.window, again=_run_again(run))
         return tuple(pool.map(draw, plans, shared.points))
 
 
@@ -92,12 +106,12 @@ class _Shared:
 
 
 def _shared(run: RunView, plans: list[_Plan], budget: int) -> _Shared:
-    lengths = [len(track) for plan in plans for track in plan.lines]
+    lengths = [line.points for plan in plans for line in plan.lines]
     whole = sum(lengths) <= budget
     base = int(budget * 0.7)
     least = max(4, min(LEAST_POINTS, base // max(1, len(lengths))))
     parts = iter(lengths if whole else buckets.shares(lengths, base, least, _weights(run, plans)))
-    places = sum(_meets(track, span) for p in plans for track in p.lines for span in p.spans)
+    places = sum(_meets(line, span) for p in plans for line in p.lines for span in p.spans)
     return _Shared(
         points=[[next(parts) for _ in plan.lines] for plan in plans],
         window=max(24, int(budget * 0.3) // max(1, places)),
@@ -118,9 +132,9 @@ def _plans(run: RunView, lines: int, cut: Iterable[tuple[Track, ...]]) -> list[_
     """The first metrics get up to MOST_LINES each, until `lines` are used; then a few each."""
     plans: list[_Plan] = []
     for metric, made in zip(run.metrics, cut, strict=False):
-        plan = _plan(run, metric, made, max(FEW_LINES, min(MOST_LINES, lines)))
-        lines -= len(plan.lines)
-        plans += [plan] if plan.made else []
+        if made:
+            plans.append(_plan(run, metric, made, max(FEW_LINES, min(MOST_LINES, lines))))
+            lines -= len(plans[-1].lines)
     return plans
 
 
@@ -128,24 +142,39 @@ def _plan(run: RunView, metric: MetricView, made: tuple[Track, ...], most: int) 
     lines = _lines(run, metric, made)
     longest = {id(line) for line in sorted(lines, key=len, reverse=True)[:most]}
     kept = lines if len(lines) <= most else [line for line in lines if id(line) in longest]
-    return _Plan(metric=metric, made=made, lines=kept, spans=_spans(run, metric.name))
+    told = [
+        _Line(
+            segment=line.segment,
+            rank=line.rank,
+            points=len(line),
+            first=int(line.steps[0]),
+            last=int(line.steps[-1]),
+        )
+        for line in kept
+    ]
+    return _Plan(metric=metric, lines=told, spans=_spans(run, metric.name))
 
 
-def _meets(track: Track, span: tuple[int, int]) -> bool:
-    return bool(track.steps[0] <= span[1] and span[0] <= track.steps[-1])
+def _meets(line: _Line, span: tuple[int, int]) -> bool:
+    return line.first <= span[1] and span[0] <= line.last
 
 
-def _chart(plan: _Plan, points: list[int], window: int, again: Mapping[int, int]) -> Chart:
+def _chart(
+    log: RunLog, plan: _Plan, points: list[int], window: int, again: Mapping[int, int]
+) -> Chart:
+    made = tracks(log, plan.metric.name)
+    by_place = {(track.segment, track.rank): track for track in made}
     curves = []
-    for track, most in zip(plan.lines, points, strict=True):
-        spans = [span for span in plan.spans if _meets(track, span)]
+    for line, most in zip(plan.lines, points, strict=True):
+        track = by_place[line.segment, line.rank]
+        spans = [span for span in plan.spans if _meets(line, span)]
         curve = _curve(track, most, spans, window)
         curves.append(replace(curve, again_from=again.get(track.segment)))
     return Chart(
         metric=plan.metric,
-        curves=(*curves, *_band(plan.made)),
-        ranks=len({track.rank for track in plan.made}),
-        total=sum(len(track) for track in plan.made),
+        curves=(*curves, *_band(made)),
+        ranks=len({track.rank for track in made}),
+        total=sum(len(track) for track in made),
     )
 
 
