@@ -25,6 +25,7 @@ from loganalyze_parsers import (
     launcher,
     lightning_csv,
     megatron,
+    memory_lines,
     mlflow,
     mlflow_files,
     modded_nanogpt,
@@ -69,6 +70,7 @@ DIALECTS: tuple[Dialect, ...] = (
     rl_trainers.DIALECT,
     headed.DIALECT,
     generic_pairs.DIALECT,
+    memory_lines.DIALECT,
 )
 
 
