@@ -13,6 +13,7 @@ and gradient norm are taken from __MAX where it differs; the drawn value and __M
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,8 +23,9 @@ import polars as pl
 from loganalyze import lazy
 from loganalyze.model import Account, Batch, Problem
 from loganalyze_parsers.api import Head, Parser
-from loganalyze_parsers.csv_table import sniffed_header
+from loganalyze_parsers.csv_table import Header, sniffed_header
 from loganalyze_parsers.history import Table, sampled
+from loganalyze_parsers.numbers import number
 from loganalyze_parsers.tables import read_table
 from loganalyze_parsers.tracker_frames import Rows, readings_of
 from loganalyze_parsers.tracker_names import known, plain
@@ -53,9 +55,20 @@ def sniff(head: Head) -> float:
     if header.names == _BOARD:
         return 0.95
     rest = header.names[1:]
-    if all(_PART in name for name in rest):
+    # A line of a logger (`03:04:05,678 - train - INFO - ...`) has such a name in it as well.
+    if all(_PART in name for name in rest) and _numbers_follow(head, header):
         return 0.95 if any(_BOUND.search(name) for name in rest) else 0.6
     return 0.0
+
+
+def _numbers_follow(head: Head, header: Header) -> bool:
+    """Whether the second line has a number, or nothing, in each cell behind the first."""
+    lines = head.data.split(b"\n", 2)
+    if len(lines) < 2 or not lines[1].strip():
+        return True
+    text = lines[1].rstrip(b"\r").decode("utf-8", "replace")
+    cells = next(csv.reader([text], delimiter=header.separator), [])[1:]
+    return all(number(cell) is not None or not cell.strip(' "') for cell in cells)
 
 
 def parse(path: Path, source: int) -> Iterator[Batch]:

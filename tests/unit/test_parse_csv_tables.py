@@ -287,3 +287,13 @@ def test_a_block_without_rows_has_the_same_columns(tmp_path: Path) -> None:
     data = (b"1,2\n", b"\n\n", b'"a\nb",2\n')
     made = [_cells(Block(one, 0, 1), header, frozenset()) for one in data]
     assert [cells.frame.columns for cells in made] == [["", "loss"]] * 3
+
+
+def test_lines_of_a_logger_are_no_chart(tmp_path: Path) -> None:
+    """`time,ms - name - INFO - text` has a comma and a ` - ` in each line, and is read as text."""
+    log = tmp_path / "train.log"
+    lines = [f"2031-04-05 06:07:{n:02d},123 - trainer - INFO - words {n}" for n in range(1, 40)]
+    log.write_text("\n".join(lines))
+    parser = parser_for(head_of(log))
+    assert parser is not None
+    assert parser.name == "text"
