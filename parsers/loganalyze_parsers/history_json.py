@@ -40,6 +40,8 @@ from loganalyze_parsers.wandb_system import Sample
 
 _HISTORY, _EVENTS = "wandb-history.jsonl", "wandb-events.jsonl"
 _BESIDE = ("wandb-summary.json", "wandb-metadata.json")
+#: Objects of a line in which structured loggers put all that they log.
+_WRAPPERS = ("data.", "metrics.", "extra.", "fields.", "payload.")
 _TRACKER = frozenset({"_step", "_runtime", "_timestamp"})
 
 
@@ -63,7 +65,12 @@ def sniff(head: Head) -> float:
     keys = frozenset(found)
     if len(keys & _TRACKER) >= 2:
         return 0.95
-    flat = [key for key, value in found.items() if not isinstance(value, list)]
+    flat = [
+        name
+        for key, value in found.items()
+        for name in ([key] if not isinstance(value, dict) else _inside(key, value))
+        if not isinstance(value, list)
+    ]
     if not found or ("_step" not in keys and kind_of(keys)):
         return 0.0
     return 0.5 if has_axis(flat) and knows_any(flat) else 0.0
@@ -126,7 +133,18 @@ def read_lines(path: Path) -> JsonLines:
 
 
 def _column(key: str) -> tuple[str, float]:
-    return key.encode("utf-8", "replace").decode("utf-8", "replace"), 1.0
+    return _unwrapped(key.encode("utf-8", "replace").decode("utf-8", "replace")), 1.0
+
+
+def _inside(key: str, inner: Mapping[str, object]) -> list[str]:
+    """Names of the numbers in an object that structured loggers wrap them in."""
+    return [_unwrapped(f"{key}.{name}") for name in inner] if f"{key}." in _WRAPPERS else [key]
+
+
+def _unwrapped(name: str) -> str:
+    """A dotted name without the object that a structured logger puts all numbers in."""
+    wrapper = next((one for one in _WRAPPERS if name.startswith(one)), "")
+    return name.removeprefix(wrapper)
 
 
 def _blocks(path: Path, made: JsonLines) -> Iterator[Block]:
@@ -182,7 +200,7 @@ def put_all(grown: Grown, content: Mapping[str, object]) -> None:
     """All numbers of an object into the row started last, nested ones by dotted key."""
     for key, value in content.items():
         for name, number in flat_numbers(str(key).encode("utf-8", "replace"), value):
-            grown.put(name.decode("utf-8", "replace"), number)
+            grown.put(_unwrapped(name.decode("utf-8", "replace")), number)
 
 
 def _events(path: Path, source: int) -> Batch:

@@ -36,6 +36,7 @@ from loganalyze_parsers.csv_table import (
     sniffed_header,
 )
 from loganalyze_parsers.history import Table, has_axis, history_batch, knows_any
+from loganalyze_parsers.tracker_names import known
 from loganalyze_parsers.unpack import broken
 
 _HEAD_BYTES = 1 << 20
@@ -53,7 +54,8 @@ def sniff(head: Head) -> float:
         return 0.0
     if has_axis(names):
         return 0.7
-    return 0.5 if names[0] == "epoch" and "loss" in names else 0.0
+    found = {metric[0] for name in names if (metric := known(name)) is not None}
+    return 0.5 if names[0].lower() == "epoch" and found & {"loss", "val_loss"} else 0.0
 
 
 def is_lightning(names: tuple[str, ...]) -> bool:
