@@ -53,7 +53,8 @@ _CANONICAL_TIMERS = {
 }  # fmt: skip
 _TIMER_WORDS = (
     "forward", "backward", "fwd", "bwd", "step", "optimizer_", "pipe_", "batch_input",
-    "train_batch", "comms", "eval_batch", "zero_",
+    "train_batch", "comms", "eval_batch", "zero_", "compute_norm", "overflow_check",
+    "unscale_and_clip", "basic_step", "update_fp16",
 )  # fmt: skip
 #: Two progress lines of one step within this time are two engines (actor and critic).
 _TWO_ENGINES_S = 60.0
