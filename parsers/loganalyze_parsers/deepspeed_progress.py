@@ -35,10 +35,11 @@ _THROUGHPUT = lazy.pattern(
 _FIELD = lazy.pattern(rf"(\w{{1,120}})=({NUMBER})(GB)?")
 _HOST = lazy.pattern(rf"vm %: ({NUMBER}), swap %: ({NUMBER})")
 _PIPE = lazy.pattern(
-    rf"\bsteps: (\d{{1,15}}) loss: ({NUMBER})(?P<more>.{{0,400}}?) iter time \(s\): ({NUMBER})"
+    rf"\bsteps?: {{1,9}}(\d{{1,15}})(?: / {{1,9}}\d{{1,15}})? loss: ({NUMBER})"
+    rf"(?P<more>.{{0,400}}?) iter time \(s\): ({NUMBER})"
     rf" samples/sec: ({NUMBER})"
 )
-_NAMED = lazy.pattern(rf"([A-Za-z]\w{{0,120}}): ({NUMBER})")
+_NAMED = lazy.pattern(rf"([A-Za-z]\w{{0,120}})(?: loss)?: ({NUMBER})")
 _TIMER = lazy.pattern(rf"(?<![\w-])([A-Za-z0-9][\w-]*): ({NUMBER})")
 _TIMERS = lazy.pattern(r"time \(ms\) \| (.*)")
 

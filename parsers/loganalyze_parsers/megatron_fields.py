@@ -28,6 +28,7 @@ FIELDS: dict[str, tuple[str, float]] = {
     "powerpergpu(w/gpu)": ("gpu_power_w", 1.0),
     "learningrate": ("lr", 1.0),
     "globalbatchsize": ("global_batch_size", 1.0),
+    "gloablbatchsize": ("global_batch_size", 1.0),  # AscendSpeed spells it so
     "lmloss": ("loss", 1.0),
     "lm_loss": ("loss", 1.0),
     "lm-loss": ("loss", 1.0),
@@ -44,6 +45,7 @@ FIELDS: dict[str, tuple[str, float]] = {
     "tokenspergpu(tokens/s/gpu)": ("tokens_per_s_per_gpu", 1.0),
     "tokens/s/gpuinst/harmonicmean": ("tokens_per_s_per_gpu", 1.0),
     "tokens/sec/gpu": ("tokens_per_s_per_gpu", 1.0),
+    "tgs(tokens/gpu/second)": ("tokens_per_s_per_gpu", 1.0),
     "tokens/s/gpu": ("tokens_per_s_per_gpu", 1.0),
     "actualseqlen": ("seq_len", 1.0),
     "curriculumseqlen": ("seq_len", 1.0),

@@ -60,9 +60,20 @@ def records_on(line: Line) -> list[OpenRecord]:
     starts = [match.start() for match in START.finditer(line.text)]
     ends = [*starts[1:], len(line.text)] if starts else []
     return [
-        OpenRecord(line.text[a:b].rstrip(), line.ref, line.rank, line.wall_s)
+        OpenRecord(_closed(line.text[a:b].rstrip()), line.ref, line.rank, line.wall_s)
         for a, b in zip(starts, ends, strict=True)
     ]
+
+
+def _closed(text: str) -> str:
+    """With the bar behind the last field that two forks leave out.
+
+    >>> _closed("tgs: 353.0 time (ms)"), _closed("speed 2.5 samples/(min*GPU)"), _closed("lm lo")
+    ('tgs: 353.0 |', 'speed 2.5 samples/(min*GPU) |', 'lm lo')
+    """
+    if text.endswith(" time (ms)"):
+        return text.removesuffix("time (ms)") + "|"
+    return f"{text} |" if text.endswith("samples/(min*GPU)") else text
 
 
 def is_complete(record: OpenRecord) -> bool:

@@ -220,3 +220,60 @@ def test_nan_norm_beside_a_missing_loss(tmp_path: Path) -> None:
     (loss,) = column(run_of(line + "\n", tmp_path), "loss")
     assert loss is not None
     assert math.isnan(loss)
+
+
+def test_forks_that_leave_the_last_bar_out(tmp_path: Path) -> None:
+    """ModelLink's and SwissArmyTransformer's lines end with no bar and are whole all the same."""
+    text = (
+        " iteration 7/ 90 | lm loss: 2.5 | TFLOPs: 140 | tgs (tokens/gpu/second): 350.5 time (ms)\n"
+        "[2031-04-02 10:11:12,345] [INFO] [RANK 0]  iteration       8/      90 | elapsed time per "
+        "iteration (ms): 1000.5 | learning rate 5.000E-06 | total loss 2.5E+00 | loss 2.25E+00 | "
+        "loss scale 1024.0 |speed 222.03 samples/(min*GPU)\n"
+    )
+    run = run_of(text, tmp_path)
+    assert run.readings["step"].to_list() == [7, 8]
+    assert column(run, "loss") == [2.5, 2.25]
+    assert column(run, "tokens_per_s_per_gpu") == [350.5, None]
+    assert column(run, "loss_scale") == [None, 1024.0]
+
+
+def test_pipeline_lines_with_several_losses(tmp_path: Path) -> None:
+    """The pipeline engine's further losses keep their own names, and a total is no part of it."""
+    text = (
+        "steps: 200 loss: 5.5 lm loss: 5.25 moe loss: 0.25 iter time (s): 0.5 samples/sec: 136.5\n"
+        "step:   210 / 2000 loss: 5.0 iter time (s): 0.5 samples/sec: 136.5 eta: 2h3m\n"
+    )
+    run = run_of(text, tmp_path)
+    assert run.readings["step"].to_list() == [200, 210]
+    assert (column(run, "aux_loss/lm"), column(run, "aux_loss/moe")) == ([5.25, None], [0.25, None])
+    assert column(run, "step_time_s") == [0.5, 0.5]
+
+
+def test_an_actor_s_loss_may_break_too(tmp_path: Path) -> None:
+    """A run that prints no `loss` but an actor's and a critic's is broken where these are."""
+    text = "".join(
+        f"epoch: 0|step: {step}|ppo_ep: 1|act_loss: {loss}|cri_loss: 0.5|unsuper_loss: 0.0\n"
+        "average reward score: 0.5\n"
+        for step, loss in enumerate(("0.25", "0.5", "inf", "inf", "inf"))
+    )
+    item = only(run_of(text, tmp_path), "loss_nonfinite", "rl")
+    assert (item.metric, item.step_first, item.severity) == ("aux_loss/act_loss", 2, "critical")
+
+
+def test_out_of_memory_of_paddle_and_mindspore(tmp_path: Path) -> None:
+    """Other frameworks' words for a full device are the same finding."""
+    lines = (
+        "Out of memory error on GPU 3. Cannot allocate 1.250000GB memory on GPU 3, 39.4GB memory",
+        "OSError: (External) CUDA error(2), out of memory. ",
+        "RuntimeError: Memory not enough: Device(id:3) memory isn't enough and alloc failed, "
+        "kernel name: graph_1, alloc size: 1024B.",
+        "2031-04-02-10:11:12.345 Memory_Allocation_Failure(EL0004): Failed to allocate memory",
+    )
+    for line in lines:
+        assert [kind for kind, _, _ in events(line, tmp_path)] == ["oom"]
+
+
+def test_paddle_s_launcher_tells_the_signal(tmp_path: Path) -> None:
+    """A trainer that Paddle's launcher saw end with code -9 was killed."""
+    text = "Container rank 2 status failed cmd ['/x/python', '-u', 't.py'] code -9 log ./w.2"
+    assert events(text, tmp_path) == [("killed", None, 2)]
