@@ -62,6 +62,11 @@ class Context:
         frame = self.run.readings
         return metric in frame.columns and frame[metric].null_count() < frame.height
 
+    def family(self, prefix: str) -> tuple[str, ...]:
+        """The metrics whose names begin so, in the order of the columns."""
+        names = self.run.readings.columns
+        return tuple(name for name in names if name.startswith(prefix) and self.has(name))
+
     def events(self, *wanted: str) -> pl.DataFrame:
         """The events of these kinds, in the order logged."""
         return self.run.events.filter(pl.col("kind").is_in(wanted))
@@ -76,7 +81,8 @@ class Detector:
     """One detector: what it can find, what it needs, and the function that looks.
 
     needs: groups of metrics; of each group at least one must be in the log. `event:<kind>` in a
-    group stands for at least one event of that kind. run: findings with id "" (detect names them).
+    group stands for at least one event of that kind, `<family>/` for any metric of a family (the
+    report names no family as missing). run: findings with id "" (detect names them).
     """
 
     name: str
@@ -86,13 +92,19 @@ class Detector:
 
     def missing(self, context: Context) -> tuple[str, ...]:
         """The groups that the log does not satisfy, each as `a|b`."""
-        return tuple("|".join(group) for group in self.needs if not _any(context, group))
+        return tuple(
+            "|".join(name for name in group if not name.endswith("/"))
+            for group in self.needs
+            if not _any(context, group)
+        )
 
 
 def _any(context: Context, group: Sequence[str]) -> bool:
     return any(
         context.events(name.removeprefix("event:")).height > 0
         if name.startswith("event:")
+        else bool(context.family(name))
+        if name.endswith("/")
         else context.has(name)
         for name in group
     )

@@ -212,7 +212,7 @@ def skipped(context: Context) -> list[Finding]:
     share = _late_share(context, steps, counts)
     severity: Severity = "info"
     name = "skipped_steps.share_warning"
-    if row >= context.value("skipped_steps.row_critical"):
+    if row >= context.value("skipped_steps.row_critical") or _gave_up(context):
         severity, name = "critical", "skipped_steps.row_critical"
     elif share > context.value("skipped_steps.share_warning"):
         severity = "warning"
@@ -234,6 +234,11 @@ def skipped(context: Context) -> list[Finding]:
             ),
         )
     ]
+
+
+def _gave_up(context: Context) -> bool:
+    """Whether the trainer itself says that it ends because of the overflows."""
+    return any('"critical"' in (text or "") for text in context.events("overflow")["detail"])
 
 
 def _skips(

@@ -11,6 +11,7 @@ from loganalyze.series import stretches
 from loganalyze.tracks import Track, row_ref
 
 MOST = 20
+_OTHERS = "aux_loss/"
 #: What a row of a training step tells beside its loss and gradient norm.
 _BESIDE = ("skipped_steps", "lr", "samples_seen", "step_time_s")
 
@@ -18,12 +19,19 @@ _BESIDE = ("skipped_steps", "lr", "samples_seen", "step_time_s")
 def loss_run(context: Context) -> list[Finding]:
     """NaN or Inf in the loss, NaN steps that the trainer counted, losses that fail to appear."""
     found: list[Finding] = []
-    for track in context.tracks("loss"):
+    for track in _losses(context):
         bad = ~np.isfinite(track.values)
         found.extend(_loss_stretch(context, track, a, b) for a, b in _grouped(context, bad))
     found.extend(_counted(context, found))
     found.extend(_absent(context, found))
     return found
+
+
+def _losses(context: Context) -> tuple[Track, ...]:
+    """The loss; in a run that prints none (PPO's actor and critic), every loss that it prints."""
+    if context.has("loss"):
+        return context.tracks("loss")
+    return tuple(track for name in context.family(_OTHERS) for track in context.tracks(name))
 
 
 def _grouped(context: Context, bad: np.ndarray) -> list[tuple[int, int]]:
@@ -197,7 +205,10 @@ def _loss_near(context: Context, track: Track, first: int, last: int) -> dict[st
 
 
 LOSS = Detector(
-    name="loss_nonfinite", kinds=("loss_nonfinite",), needs=(("loss", "nan_steps"),), run=loss_run
+    name="loss_nonfinite",
+    kinds=("loss_nonfinite",),
+    needs=(("loss", "nan_steps", _OTHERS),),
+    run=loss_run,
 )
 GRAD = Detector(
     name="grad_nonfinite", kinds=("grad_nonfinite",), needs=(("grad_norm",),), run=grad_run

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from loganalyze import lazy
 from loganalyze_parsers.api import Head
 from loganalyze_parsers.blocks import Block, line_bounds, open_bytes, read_blocks
 
@@ -28,6 +29,7 @@ _QUOTE = ord('"')
 _BOM = b"\xef\xbb\xbf"
 _SEPARATORS = (",", "\t", ";")
 _MOST_COLUMNS = 20_000
+_MOMENT = lazy.pattern(r"\s{0,99}\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d")
 _BEYOND = "\0beyond"  # the column of what a row has beyond the header
 
 
@@ -69,6 +71,8 @@ def header_of(data: bytes) -> Header | None:
     except (csv.Error, StopIteration):
         return None
     if not 2 <= len(names) <= _MOST_COLUMNS or all(_is_number(name) for name in names):
+        return None
+    if _MOMENT.match(names[0]) is not None:  # a logger's line, whose time has a decimal comma
         return None
     return Header(_unique([name.strip() for name in names]), separator, raw)
 

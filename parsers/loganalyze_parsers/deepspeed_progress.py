@@ -35,10 +35,11 @@ _THROUGHPUT = lazy.pattern(
 _FIELD = lazy.pattern(rf"(\w{{1,120}})=({NUMBER})(GB)?")
 _HOST = lazy.pattern(rf"vm %: ({NUMBER}), swap %: ({NUMBER})")
 _PIPE = lazy.pattern(
-    rf"\bsteps: (\d{{1,15}}) loss: ({NUMBER})(?P<more>.{{0,400}}?) iter time \(s\): ({NUMBER})"
+    rf"\bsteps?: {{1,9}}(\d{{1,15}})(?: / {{1,9}}\d{{1,15}})? loss: ({NUMBER})"
+    rf"(?P<more>.{{0,400}}?) iter time \(s\): ({NUMBER})"
     rf" samples/sec: ({NUMBER})"
 )
-_NAMED = lazy.pattern(rf"([A-Za-z]\w{{0,120}}): ({NUMBER})")
+_NAMED = lazy.pattern(rf"([A-Za-z]\w{{0,120}})(?: loss)?: ({NUMBER})")
 _TIMER = lazy.pattern(rf"(?<![\w-])([A-Za-z0-9][\w-]*): ({NUMBER})")
 _TIMERS = lazy.pattern(r"time \(ms\) \| (.*)")
 
@@ -53,7 +54,8 @@ _CANONICAL_TIMERS = {
 }  # fmt: skip
 _TIMER_WORDS = (
     "forward", "backward", "fwd", "bwd", "step", "optimizer_", "pipe_", "batch_input",
-    "train_batch", "comms", "eval_batch", "zero_",
+    "train_batch", "comms", "eval_batch", "zero_", "compute_norm", "overflow_check",
+    "unscale_and_clip", "basic_step", "update_fp16",
 )  # fmt: skip
 #: Two progress lines of one step within this time are two engines (actor and critic).
 _TWO_ENGINES_S = 60.0

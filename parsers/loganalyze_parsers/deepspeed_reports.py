@@ -29,7 +29,7 @@ _OPERATION = lazy.pattern(
 _SUMMARY_HEAD = "Comm. Op"
 _SUMMARY_NAME = lazy.pattern(r"[a-z][a-z_0-9]*$")
 _SUMMARY_ROW = lazy.pattern(
-    rf"\s*({NUMBER}) (B|KB|MB|GB|TB)\s+(\d{{1,15}})\s+({NUMBER})\s+({NUMBER})\s+({NUMBER})"
+    rf"\s*({NUMBER}) ?(B|KB|MB|GB|TB)\s+(\d{{1,15}})\s+({NUMBER})\s+({NUMBER})\s+({NUMBER})"
     rf"\s+({NUMBER})\s*$"
 )
 _ROW_NAMES = ("count", "total_latency_ms", "avg_latency_ms", "algbw_gbps", "busbw_gbps")
@@ -41,8 +41,13 @@ _PROFILE_ROW = lazy.pattern(
 #: The profiler explains its terms and prints the tree of modules.
 _PROFILE_TALK = (
     "Notations", "----", "data parallel size (", "number of parameters (", "number of floating",
-    "Aggregated", "Top ", "depth ", "params  ", "MACs  ", "fwd latency  ",
+    "Aggregated", "Top ", "depth ", "params  ", "MACs  ", "fwd latency  ", "fwd latency (",
+    "step (", "Note: ", "1. ", "2. ", "3. ", "Each module profile", "params, percentage",
 )  # fmt: skip
+#: A module of the tree: its share of the parameters, of the work and of the time.
+_PROFILE_TREE = lazy.pattern(
+    r"(?:\(\w+\): )?(?:\w+\()?[\d.]+(?: [KMGTk])?, [\d.]+% Params, |\(\w+\): \w+\($|\w+\($|\)$"
+)
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
@@ -103,7 +108,7 @@ class Reports:
             return Taken(events=[event(line, "note", self._step, report="flops_profiler")])
         match = _PROFILE_ROW.match(text)
         if match is None:
-            talk = not text or text.startswith(_PROFILE_TALK)
+            talk = not text or text.startswith(_PROFILE_TALK) or _PROFILE_TREE.match(text)
             return Taken(ignored="head of a report") if talk else None
         unit = match["unit"] or ""
         factor = _SECONDS.get(unit) or MAGNITUDE.get(unit[:1], 1.0)

@@ -21,12 +21,12 @@ from loganalyze_parsers.numbers import NUMBER, number
 from loganalyze_parsers.tqdm_bar import find_bars
 
 _OVERFLOW = lazy.pattern(
-    r"(?:OVERFLOW! Rank (?P<rank>-?\d{1,6}) Skipping step\.|Overflow detected\. Skipping step\."
-    r"|fp16 dynamic loss scale overflow! Skipping step\.)"
+    r"(?:OVERFLOW!(?: Rank (?P<rank>-?\d{1,6}))? Skipping step\.|"
+    r"Overflow detected\. Skipping step\.|fp16 dynamic loss scale overflow! Skipping step\.)"
     rf"(?: Attempted loss scale: (?P<old>{NUMBER}), (?:reducing to (?P<new>{NUMBER})"
     r"|but hysteresis is (?P<hysteresis>\d+)))?"
 )
-_ITERATION = lazy.pattern(r"Grad overflow on iteration (\d{1,15})")
+_ITERATION = lazy.pattern(r"Grad overflow on iteration:? (\d{1,15})")
 _REDUCING = lazy.pattern(
     rf"Reducing dynamic loss scale from (?P<old>{NUMBER}) to (?P<new>{NUMBER})"
 )

@@ -76,8 +76,11 @@ _NAMES = {
 }
 _FORM = PairFormat(
     start=lazy.pattern(r"(?!)"), pair=_PAIR, names=_NAMES,
-    dropped=frozenset({"step", "global step", "iteration", "iter", "epoch", "batch", "it"}),
+    dropped=frozenset({"step", "global step", "iteration", "iter", "epoch", "batch", "it",
+                       "pid", "rank"}),
 )  # fmt: skip
+#: A training line of Megatron that was cut: its own reader waits for the rest of it.
+_MEGATRON = lazy.pattern(r"\biteration +\d+ */ *\d+ *\|")
 _LEVEL = lazy.pattern(r"^(?:DEBUG|INFO|WARNING)\s+")
 _MAX_CHARS = 2000
 
@@ -100,9 +103,11 @@ class GenericReader:
             return Taken(ignored="counter of the loop")
         if len(text) > _MAX_CHARS or "loss" not in text.lower():
             return None
+        if _MEGATRON.search(text) is not None:
+            return None
         bare = _BARE.match(text)
         pairs = _BARE_PAIR.findall(bare[2]) if bare else _PAIR.findall(text)
-        values = named([(k.lower(), v) for k, v in pairs], _FORM)
+        values = named([(k.lower(), v) for k, v in pairs if not k.endswith(".py")], _FORM)
         step = bare or _STEP.search(text) or _EPOCH.match(text)
         number = int(step[1]) if step else self._counter
         if number is None or not {"loss", "val_loss"} & values.keys():

@@ -130,7 +130,8 @@ def _slot(text: str, begin: int, end: int) -> Iterator[Slot]:
     name, factor = named_field(key.strip())
     number = value.strip()
     start = begin + len(key) + len(colon) + len(value) - len(value.lstrip())
-    yield Slot(name, factor, start, number if colon else "")
+    single = colon and ":" not in key
+    yield Slot(name, factor, start, number if single else "")
 
 
 def _frame(rows: Rows, keys: Keys) -> pl.DataFrame:

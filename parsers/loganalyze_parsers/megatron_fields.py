@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 
 from loganalyze import lazy
-from loganalyze_parsers.numbers import BYTES, leading_number
+from loganalyze_parsers.numbers import BYTES, MAGNITUDE, leading_number
 
 _GIB = 1024.0**3
 
@@ -28,6 +28,7 @@ FIELDS: dict[str, tuple[str, float]] = {
     "powerpergpu(w/gpu)": ("gpu_power_w", 1.0),
     "learningrate": ("lr", 1.0),
     "globalbatchsize": ("global_batch_size", 1.0),
+    "gloablbatchsize": ("global_batch_size", 1.0),  # AscendSpeed spells it so
     "lmloss": ("loss", 1.0),
     "lm_loss": ("loss", 1.0),
     "lm-loss": ("loss", 1.0),
@@ -43,11 +44,30 @@ FIELDS: dict[str, tuple[str, float]] = {
     "tokenspergpupersecond(tgs)": ("tokens_per_s_per_gpu", 1.0),
     "tokenspergpu(tokens/s/gpu)": ("tokens_per_s_per_gpu", 1.0),
     "tokens/s/gpuinst/harmonicmean": ("tokens_per_s_per_gpu", 1.0),
+    "tokens/sec/gpu": ("tokens_per_s_per_gpu", 1.0),
+    "tgs(tokens/gpu/second)": ("tokens_per_s_per_gpu", 1.0),
+    "tokens/s/gpu": ("tokens_per_s_per_gpu", 1.0),
     "actualseqlen": ("seq_len", 1.0),
     "curriculumseqlen": ("seq_len", 1.0),
     "maxattentionlogit": ("max_attention_logit", 1.0),
     "mfu": ("mfu", 0.01),
+    # ms-swift: torch.cuda.max_memory_reserved() / 1024**3, and what its GRPO and DPO print
+    "memory(gib)": ("mem_peak_reserved_bytes", _GIB),
+    "kl": ("kl", 1.0),
+    "reward": ("reward", 1.0),
+    "reward_std": ("reward_std", 1.0),
+    "entropy/mean": ("entropy", 1.0),
+    "completions/mean_length": ("response_length", 1.0),
+    "clip_ratio/region_mean": ("clip_fraction", 1.0),
 }
+#: Clocks in words (`3m 8s`, `1:02:03`), whose first number alone says nothing.
+_CLOCKS = frozenset({"eta", "elapsedtime", "remainingtime"})
+#: What trainers other than language models' call the loss that they train on.
+_OWN_LOSS = lazy.pattern(
+    r"aux_loss/(?:\w{1,40}_)?(?:actor|critic|policy|value|reward|dpo|grpo|ppo|rm|sft|total|train)_?"
+    r"(?:loss)?$"
+)
+_COUNTS = frozenset({"samples_seen", "tokens_seen"})
 #: Keys printed before the loss on a training line of every variant.
 _BEFORE_LOSS = frozenset(
     {"step_time_s", "tflops_per_gpu", "lr", "global_batch_size", "samples_seen", "tokens_seen"}
@@ -67,14 +87,17 @@ def field_values(key: str, text: str) -> Iterator[tuple[str, float]]:
     >>> list(field_values("elapsed time per iteration (ms)", " 2701.3/2712.7"))
     [('step_time_s', 2.7013000000000003), ('raw/elapsed time per iteration (ms)/avg', 2712.7)]
     """
-    if key.replace(" ", "").lower().endswith("usage/free/total/usage_ratio"):
+    bare = key.replace(" ", "").lower()
+    if bare.endswith("usage/free/total/usage_ratio"):
         yield from _memory_tuple(key, text)
         return
     found = leading_number(text)
-    if found is None:
+    if found is None or bare in _CLOCKS:
         return
     value, rest = found
     name, factor = named_field(key)
+    if name in _COUNTS:  # 1.258B
+        factor *= MAGNITUDE.get(rest, 1.0)
     yield name, value * factor
     if rest.startswith("/"):
         second = leading_number(rest[1:])
@@ -147,8 +170,9 @@ def mended(values: dict[str, float]) -> dict[str, float]:
     A loss scale below or at zero is a placeholder (bf16 under DeepSpeed 3D prints -1.0). Some
     BigScience runs divide milliseconds by seconds, so their samples/s are 1000 times too small.
     """
-    if values.get("loss_scale", 1.0) <= 0:
-        del values["loss_scale"]
+    for name in ("loss_scale", "step_time_s"):
+        if values.get(name, 1.0) <= 0:
+            del values[name]
     rate, batch = values.get("samples_per_s"), values.get("global_batch_size")
     seconds = values.get("step_time_s")
     if not (rate and batch and seconds and math.isfinite(rate) and rate > 0):
@@ -166,6 +190,8 @@ def loss_left_out(values: dict[str, float], interval: int | None) -> bool:
     comes from a loss that is NaN.
     """
     if "loss" in values or not BEHIND_LOSS & values.keys():
+        return False
+    if any(_OWN_LOSS.match(name) for name in values):
         return False
     nan_gradient = math.isnan(values.get("grad_norm", 0.0))
     if not nan_gradient and not _BEFORE_LOSS & values.keys():

@@ -34,7 +34,9 @@ MARKERS = (
 )  # fmt: skip
 _STRAGGLER = lazy.pattern(rf"(M[nx]\w{{1,120}})/Rnk: *({NUMBER})(ms|us|W|C|%|MHz|TF)/(\d{{1,9}})")
 _EXTREMES = lazy.pattern(r"\^{4} (?:Bottom|Top) \d+ Ranks")
-_BRIDGE = lazy.pattern(rf"Step Time : *({NUMBER})s GPU utilization: *({NUMBER}) ?MODEL_TFLOP/s/GPU")
+_BRIDGE = lazy.pattern(
+    rf"Step Time : *({NUMBER})s GPU utilization: *({NUMBER}) ?(?:MODEL_)?TFLOP/s/GPU"
+)
 _THEORY = lazy.pattern(rf"([a-z][a-z ]{{0,120}})=({NUMBER}) MB")
 _ENERGY = lazy.pattern(rf"Total training energy \(GPU\): *({NUMBER}) *MJ")
 _JOB = lazy.pattern(r"Job ID: (\S*)\s+# GPUs: (\d{1,9})\s+([^\t]+)")

@@ -20,11 +20,16 @@ from loganalyze_parsers.megatron_fields import (
     named_field,
     names_loss,
 )
+from loganalyze_parsers.numbers import NUMBER
 
-START = lazy.pattern(r"(?:samples/sec: *[\d.]+ *\| *)?\biteration +(\d+) */ *(\d+)(?: *\||(?= *$))")
+START = lazy.pattern(
+    r"(?:samples/sec: *[\d.]+ *\| *)?\biteration +(\d+) */ *(?:\d+|infinity)(?: *\||(?= *$))"
+)
 _CONTINUES = lazy.pattern(
     r"^(?!time |times |\(min|max time|WARNING|INFO)[\w ().,:/%+-]{1,200}(?:\||$)"
 )
+#: A time with its unit, and the next key.
+_INNER = lazy.pattern(rf"({NUMBER} m?s) +(\S.*)$")
 #: v1 and older print `learning rate 1.0E-05` without a colon.
 _OLD_FIELD = lazy.pattern(r"^(.*\S)\s{1,99}([-+]?(?:[\d.]{1,99}(?:[eE][-+]?\d+)?|nan|NAN|inf))$")
 
@@ -55,9 +60,20 @@ def records_on(line: Line) -> list[OpenRecord]:
     starts = [match.start() for match in START.finditer(line.text)]
     ends = [*starts[1:], len(line.text)] if starts else []
     return [
-        OpenRecord(line.text[a:b].rstrip(), line.ref, line.rank, line.wall_s)
+        OpenRecord(_closed(line.text[a:b].rstrip()), line.ref, line.rank, line.wall_s)
         for a, b in zip(starts, ends, strict=True)
     ]
+
+
+def _closed(text: str) -> str:
+    """With the bar behind the last field that two forks leave out.
+
+    >>> _closed("tgs: 353.0 time (ms)"), _closed("speed 2.5 samples/(min*GPU)"), _closed("lm lo")
+    ('tgs: 353.0 |', 'speed 2.5 samples/(min*GPU) |', 'lm lo')
+    """
+    if text.endswith(" time (ms)"):
+        return text.removesuffix("time (ms)") + "|"
+    return f"{text} |" if text.endswith("samples/(min*GPU)") else text
 
 
 def is_complete(record: OpenRecord) -> bool:
@@ -85,8 +101,7 @@ def reading_of(record: OpenRecord, interval: int | None) -> Reading | None:
     if record.text.startswith("samples/sec"):
         values.update(field_values("samples/sec", record.text.split(":", 1)[1]))
     fields = record.text[match.end() :].split("|")
-    for field in fields[:-1]:
-        key, text = _split(field)
+    for key, text in (pair for field in fields[:-1] for pair in _pairs(field)):
         for name, value in field_values(key, text):
             values[f"raw/{key}" if name in values else name] = value
     if not values:
@@ -106,6 +121,18 @@ def _prints_loss(fields: Sequence[str]) -> bool:
     """
     *closed, last = (_split(field)[0] for field in fields)
     return any(map(names_loss, closed)) or named_field(last)[0] == "loss"
+
+
+def _pairs(field: str) -> list[tuple[str, str]]:
+    """Key and value of a field: one pair, but for forks that put two between two bars.
+
+    >>> _pairs(" iteration time: 2.5 s samples/sec: 3.8 ")
+    [('iteration time', '2.5 s'), ('samples/sec', '3.8 ')]
+    """
+    key, text = _split(field)
+    name, colon, rest = key.partition(": ")
+    inner = _INNER.match(rest) if colon else None
+    return [(key, text)] if inner is None else [(name, inner[1]), (inner[2], text)]
 
 
 def _split(field: str) -> tuple[str, str]:

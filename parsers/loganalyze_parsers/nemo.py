@@ -2,6 +2,7 @@
 
     Epoch 0:   1%| | 795/77225 [1:02<3:01, v_num=, reduced_train_loss=2.310, global_step=794.0,
     consumed_samples=1.63e+6, train_step_timing in s=4.010]
+    Epoch 0: : 1it [00:04,  4.36s/it, v_num=d3c7, reduced_train_loss=2.31, global_step=1.000]
     Training epoch 0, iteration 120/149 | lr: 1e-05 | global_batch_size: 128 | global_step: 120 |
     reduced_train_loss: 2.31 | train_step_timing in s: 4.01 | val_loss: 2.4
 
@@ -35,17 +36,20 @@ _NAMES = {
     "train_step_timing in s": ("step_time_s", 1.0),
     "val_loss": ("val_loss", 1.0),
     "throughput": ("samples_per_s", 1.0),
+    "samples/sec": ("samples_per_s", 1.0),
     "TFLOPS_per_GPU": ("tflops_per_gpu", 1.0),
 }
 _N = r"[-+]?(?:nan|inf|[\d.]+(?:[eE][-+]?\d+)?)"
 _FORM = PairFormat(
     start=lazy.pattern(r"(?!)"),
-    pair=lazy.pattern(rf"([A-Za-z_][\w ]{{0,120}}?)(?:=|: )({_N})"),
+    pair=lazy.pattern(rf"([A-Za-z_][\w /]{{0,120}}?)(?:=|: )({_N})"),
     names=_NAMES,
     dropped=frozenset({"loss", "v_num", "global_step", "epoch"}),
 )
 _STEP = lazy.pattern(rf"\bglobal_step(?:=|: )({_N})")
-_RECORD = lazy.pattern(r"\bLoss=|Training epoch \d+, iteration \d+|Epoch \d+: +\d+%")
+_RECORD = lazy.pattern(
+    r"\bLoss=|Training epoch \d+, iteration \d+|Epoch \d+: +(?:: +)?\d+(?:%|it )"
+)
 
 
 class NemoReader:
@@ -65,7 +69,7 @@ class NemoReader:
         return Taken(readings=readings) if readings else None
 
     def _reading(self, line: Line, begin: int, end: int) -> Reading | None:
-        text = line.text[begin:end]
+        text = line.text[begin:end].partition("]")[0]  # behind a bar other messages are glued
         step = _STEP.search(text)
         values = named(_FORM.pair.findall(text), _FORM)
         if step is None or "loss" not in values:

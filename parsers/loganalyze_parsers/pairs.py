@@ -20,7 +20,8 @@ class PairFormat:
     """How one trainer writes a line.
 
     start: finds the line; its named groups are numbers of the line too, `step` is the step,
-    `total` is the length of an epoch and `epoch` (from 0) shifts the step by whole epochs.
+    `total` is the length of an epoch, and `epoch` (from 0) or `round` (from 1) shifts the step by
+    whole epochs.
     pair: key and value of each pair behind the start. names: key -> (metric, factor); other
     numbers are kept as raw/<key>. dropped: keys whose numbers say nothing. mend: a last look.
     """
@@ -68,8 +69,9 @@ def step_of(match: re.Match[str]) -> int | None:
     if not found.get("step"):
         return None
     step = whole(float(found["step"].replace(",", "")))
-    if step is not None and found.get("epoch") and found.get("total"):
-        step += int(found["epoch"]) * int(found["total"])
+    if step is not None and found.get("total"):
+        epochs = int(found.get("epoch") or 0) or int(found.get("round") or 1) - 1
+        step += max(epochs, 0) * int(found["total"])
     return step
 
 
@@ -116,7 +118,7 @@ class PairReader:
         """No state to tell."""
 
 
-_STEP_GROUPS = frozenset({"step", "epoch", "total"})
+_STEP_GROUPS = frozenset({"step", "epoch", "round", "total"})
 
 
 def _spans(matches: list[re.Match[str]], text: str) -> list[tuple[re.Match[str], int]]:

@@ -32,7 +32,7 @@ _PREFIXES = tuple(
         r"\[rank-(?P<rank>\d{1,9})/\d+\]",
         r"\[(?P<compact>\d{8} \d\d:\d\d:\d\d)\](?=\[)",
         r"\[(?:DEBUG|INFO|WARNING|ERROR) *\] ?\[-*[\w.]+:\d+\] ?:",
-        r"\[?" + _TIMESTAMP + r"\]?(?= *[|\[:-]? *\S)",
+        r"\[?" + _TIMESTAMP + r"\]?(?!\d)(?=\s*[|\[:-]?\s*\S)",
     )
 )
 

@@ -122,16 +122,22 @@ _MM_NAMES = {
     "max_memory": ("mem_peak_allocated_bytes", 1024.0**3),
     "reserved_memory": ("mem_peak_reserved_bytes", 1024.0**3),
     "tgs": ("tokens_per_s_per_gpu", 1.0),
+    # PaddleDetection's meters, whose memory is in 1024**2 bytes
+    "learning_rate": ("lr", 1.0),
+    "batch_cost": ("step_time_s", 1.0),
+    "data_cost": ("data_time_s", 1.0),
+    "max_mem_allocated": ("mem_peak_allocated_bytes", 1024.0**2),
+    "max_mem_reserved": ("mem_peak_reserved_bytes", 1024.0**2),
 }
 _MM_PAIR = lazy.pattern(rf"(max mem|[A-Za-z_][\w./]{{0,120}}): ({_N})(?=[\s,]|$)")
 _MMENGINE = PairFormat(
     start=lazy.pattern(
-        r"\b(?:Epoch {0,9}(?:\(train\))? {0,9}\[(?P<number>\d+)\]|Iter *\(train\) *)"
+        r"\b(?:Epoch {0,9}(?:\(train\))? {0,9}\[(?P<round>\d+)\]|Iter {0,9}(?:\(train\))? {0,9})"
         r"\[ *(?P<step>\d+)/(?P<total>\d+)\]"
     ),
     pair=_MM_PAIR,
     names=_MM_NAMES,
-    dropped=frozenset({"eta", "number"}),
+    dropped=frozenset({"eta"}),
 )
 _MAE = PairFormat(
     start=lazy.pattern(r"\bEpoch: \[(?P<epoch>\d+)\] +\[ *(?P<step>\d+)/(?P<total>\d+)\]"),
@@ -198,7 +204,7 @@ DIALECTS = (
     ),
     pair_dialect(
         "mmengine",
-        ("Epoch", "Iter(train)"),
+        ("Epoch", "Iter(train)", "Iter ["),
         _MMENGINE,
         _MAE,
         _XTUNER,
