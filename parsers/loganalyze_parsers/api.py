@@ -62,13 +62,15 @@ class Line:
 class Taken:
     """What a dialect made of a line. With neither readings nor events, `ignored` names the rule.
 
-    `problems` tells what could not be taken at face value.
+    `problems` tells what could not be taken at face value. `held`: the line's numbers are read,
+    and come with a later line.
     """
 
     readings: list[Reading] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     ignored: str = ""
+    held: bool = False
 
 
 #: What a bulk way saw in a block: its own affair.

@@ -8,7 +8,8 @@
     Valid Loss: 6.1302 - Valid Perplexity: 459.54
 
 A line is taken only if it says a loss; without a step of its own it belongs to the counter that a
-line above said (`Epoch: 2/30`, `iteration 9/10000`).
+line above said (`Epoch: 2/30`, `iteration 9/10000`). What is said of an epoch, in a loop that prints
+its steps as well, belongs to the last step: the mean over the epoch is no row of the loss's curve.
 
 >>> from loganalyze_parsers.samples import rows_of
 >>> line = "Epoch: 0, Batch: 7, Global Step: 7, Step Time: 1.5, Loss: 327.25"
@@ -25,10 +26,13 @@ from loganalyze import lazy
 from loganalyze.model import Reading
 from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.pairs import PairFormat, named
+from loganalyze_parsers.tqdm_bar import find_bars
 
 _N = r"[-+]?(?:nan|inf|NaN|Inf|\d[\d.]*(?:[eE][-+]?\d+)?)"
+#: PEFT's examples print tensors as they are: `train_epoch_loss=tensor(2.5, device='cuda:0')`.
 _PAIR = lazy.pattern(
-    rf"([A-Za-z][A-Za-z_ /.]{{0,120}}?)\s{{0,20}}[=:]\s{{0,20}}({_N})(?![\w.]*[/:]\d)"
+    rf"([A-Za-z][A-Za-z_ /.]{{0,120}}?)\s{{0,20}}[=:]\s{{0,20}}(?:tensor\()?({_N})"
+    r"(?![\w.]*[/:]\d)"
 )
 _STEP = lazy.pattern(
     r"\b(?:global[ _]step|step|iteration|iter|it)\b\s{0,20}[=: ]\s{0,20}\[?(\d+)"
@@ -49,6 +53,9 @@ _NAMES = {
     "loss": ("loss", 1.0),
     "train loss": ("loss", 1.0),
     "train_loss": ("loss", 1.0),
+    "train_epoch_loss": ("loss", 1.0),
+    "eval_epoch_loss": ("val_loss", 1.0),
+    "train_ppl": ("perplexity", 1.0),
     "training loss": ("loss", 1.0),
     "valid loss": ("val_loss", 1.0),
     "val loss": ("val_loss", 1.0),
@@ -76,7 +83,7 @@ _NAMES = {
 }
 _FORM = PairFormat(
     start=lazy.pattern(r"(?!)"), pair=_PAIR, names=_NAMES,
-    dropped=frozenset({"step", "global step", "iteration", "iter", "epoch", "batch", "it"}),
+    dropped=frozenset({"step", "global step", "iteration", "iter", "epoch", "batch", "it", "cuda"}),
 )  # fmt: skip
 _LEVEL = lazy.pattern(r"^(?:DEBUG|INFO|WARNING)\s+")
 _MAX_CHARS = 2000
@@ -90,10 +97,11 @@ class GenericReader:
     def __init__(self) -> None:
         """No counter yet."""
         self._counter: int | None = None
+        self._step: int | None = None  # the last step that a line said itself
 
     def feed(self, line: Line) -> Taken | None:
         """A line with a loss and a step; None for prose, source code and everything else."""
-        text = _LEVEL.sub("", line.text)
+        text = _LEVEL.sub("", _behind_bars(line.text))
         counter = _COUNTER.match(text)
         if counter is not None:
             self._counter = int(counter[1])
@@ -103,10 +111,16 @@ class GenericReader:
         bare = _BARE.match(text)
         pairs = _BARE_PAIR.findall(bare[2]) if bare else _PAIR.findall(text)
         values = named([(k.lower(), v) for k, v in pairs], _FORM)
-        step = bare or _STEP.search(text) or _EPOCH.match(text)
-        number = int(step[1]) if step else self._counter
+        step = bare or _STEP.search(text)
+        epoch = None if step else _EPOCH.match(text)
+        found = step or epoch
+        number = int(found[1]) if found else self._counter
         if number is None or not {"loss", "val_loss"} & values.keys():
             return None
+        if step:
+            self._step = number
+        elif epoch and self._step is not None:
+            number, values = self._step, _of_epoch(values)
         reading = Reading(
             step=number, ref=line.ref, values=values, rank=line.rank, wall_s=line.wall_s
         )
@@ -118,6 +132,20 @@ class GenericReader:
 
     def passed(self, step: int) -> None:
         """No bulk way."""
+
+
+def _behind_bars(text: str) -> str:
+    """What a line says besides progress bars, whose numbers other readers know."""
+    bars = find_bars(text)
+    return text[bars[-1].end :].strip() if bars else text
+
+
+def _of_epoch(values: dict[str, float]) -> dict[str, float]:
+    """Means over an epoch under names of their own; a validation at its end is one as any other."""
+    return {
+        name if name == "val_loss" else f"raw/epoch {name.removeprefix('raw/')}": value
+        for name, value in values.items()
+    }
 
 
 DIALECT = Dialect(

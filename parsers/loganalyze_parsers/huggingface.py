@@ -55,7 +55,8 @@ _TWICE = "first of two prints of a row"
 _FOREIGN_POSTFIX = ("v_num", "reduced_train_loss", "global_step")
 #: OpenRLHF's names are the first and the last two.
 _POSTFIX_LOSS = (
-    "gpt_loss", "loss", "train_loss", "step_loss", "train/loss", "act_loss", "policy_loss",
+    "gpt_loss", "loss", "train_loss", "step_loss", "train/loss", "avr_loss", "act_loss",
+    "policy_loss",
 )  # fmt: skip
 
 
@@ -80,7 +81,7 @@ class HuggingFaceReader:
 
     def feed(self, line: Line) -> Taken | None:
         """Readings, events, or None for a line of another make."""
-        if self._wrapped.open and "%|" in line.text:
+        if self._wrapped.open and tqdm_bar.may_hold_bar(line.text):
             line = self._between(line)
             if not line.text:
                 return Taken(ignored="progress bar")
@@ -176,7 +177,8 @@ class HuggingFaceReader:
     def _train(self, line: Line, found: Found, taken: Taken) -> None:
         values = values_of(found.pairs)
         step = self._clock.train_step(found.pairs, line.rank)
-        seconds = self._clock.step_time(step, values.get("raw/elapsed_s"))
+        elapsed = values.get("raw/elapsed_s", values.get("raw/train_runtime"))
+        seconds = self._clock.step_time(step, elapsed)
         if seconds is not None:
             values.setdefault("step_time_s", seconds)
         loss = values.get("loss")

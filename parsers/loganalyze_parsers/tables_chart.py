@@ -29,6 +29,7 @@ from loganalyze_parsers.tracker_frames import Rows, readings_of
 from loganalyze_parsers.tracker_names import known, plain
 
 _PART = " - "
+_DIGIT = lazy.pattern(r"\d")
 _BOUND = lazy.pattern(r"__(MIN|MAX)$")
 _BOARD = ("Wall time", "Step", "Value")
 _TAG = lazy.pattern(r"(?:^|[-_.])tag[-_](.+?)(?: ?\(\d+\))?\.csv")
@@ -53,7 +54,8 @@ def sniff(head: Head) -> float:
     if header.names == _BOARD:
         return 0.95
     rest = header.names[1:]
-    if all(_PART in name for name in rest):
+    quoted = header.raw.startswith(b'"')  # as W&B writes it; a log's `time,ms - INFO - ...` is none
+    if all(_PART in name for name in rest) and (quoted or not _DIGIT.search(header.names[0])):
         return 0.95 if any(_BOUND.search(name) for name in rest) else 0.6
     return 0.0
 

@@ -229,7 +229,7 @@ class TextLog:
                 self._tell_unclear(found, ref, rules)
             if found:
                 taken.extend(found)
-                read = read or any(t.readings or t.events for t in found)
+                read = read or any(t.readings or t.events or t.held for t in found)
                 rules.extend(t.ignored for t in found if t.ignored)
                 continue
             rule = self._ignore_rule(line.text)
@@ -282,7 +282,7 @@ class TextLog:
                 continue
             left_out = unclear and not commas
             found.append(taken)
-            if taken.readings:
+            if taken.readings or taken.held:
                 self._made[self._dialects[index].name] += len(taken.readings)
                 break  # a line has one owner of its numbers; crash words are offered no numbers
         return found, left_out
