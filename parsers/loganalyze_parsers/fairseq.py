@@ -8,8 +8,8 @@ epoch 005:  40 / 1000 loss=3.9, ppl=14.9, wps=12345, num_updates=4040, lr=0.0005
 2031-04-02 10:11:12 | INFO | train_inner | {"epoch": 1, "loss": "3.9", "num_updates": "40"}
 NOTE: gradient overflow detected, ignoring gradient, setting loss scale to: 8.0
 
-Without num_updates a step is counted through the epochs. The line at the end of an epoch holds means
-over it: where the epoch's own lines were read they are kept beside the curve, not in it.
+Without num_updates a step is counted through the epochs. The line at the end of an epoch holds
+means over it: where the epoch's own lines were read they are kept beside the curve, not in it.
 
 >>> from loganalyze_parsers.samples import rows_of
 >>> line = "| epoch 005 | loss 4 | ppl 16 | num_updates 9165 | gnorm 0.635"

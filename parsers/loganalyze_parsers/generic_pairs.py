@@ -8,8 +8,8 @@
     Valid Loss: 6.1302 - Valid Perplexity: 459.54
 
 A line is taken only if it says a loss; without a step of its own it belongs to the counter that a
-line above said (`Epoch: 2/30`, `iteration 9/10000`). What is said of an epoch, in a loop that prints
-its steps as well, belongs to the last step: the mean over the epoch is no row of the loss's curve.
+line above said (`Epoch: 2/30`, `iteration 9/10000`). What is said of an epoch, in a loop that
+prints its steps as well, belongs to the last step: a mean over the epoch is no row of the curve.
 
 >>> from loganalyze_parsers.samples import rows_of
 >>> line = "Epoch: 0, Batch: 7, Global Step: 7, Step Time: 1.5, Loss: 327.25"

@@ -79,6 +79,8 @@ _CLOCKS = {"elapsed_time": "raw/elapsed_s", "remaining_time": "raw/remaining_s"}
 _ZERO_IS_MISSING = frozenset({
     "total_tokens", "throughput", "tokens/train_per_sec_per_gpu", "tokens_per_second_per_gpu",
 })  # fmt: skip
+#: What takes more than a column: clocks (train_runtime gives the step's time, too) and gaps.
+_ASIDE = frozenset({*_CLOCKS, *_ZERO_IS_MISSING, "train_runtime"})
 STEP_KEYS = ("step", "global_step", "current_steps", "global_step/max_steps")
 #: Keys of other makers that also print dictionaries with a loss.
 _FOREIGN = frozenset({"num_updates", "wps", "iter", "update", "mode", "reduced_train_loss"})
@@ -149,7 +151,7 @@ def values_of(pairs: Mapping[str, object]) -> dict[str, float]:
 
 def column_of(key: str) -> tuple[str, float] | None:
     """Metric and factor of a key whose value is always a plain number; None for any other key."""
-    if key in STEP_KEYS or key in _CLOCKS or key in _ZERO_IS_MISSING or plain_key(key) != key:
+    if key in STEP_KEYS or key in _ASIDE or plain_key(key) != key:
         return None
     return _CANONICAL.get(key, (f"raw/{key}", 1.0))
 

@@ -80,6 +80,11 @@ class StepClock:
         self._anchor = None
 
     @property
+    def blind(self) -> bool:
+        """Whether nothing told yet where the first row stands."""
+        return not (self._rows or self.bar or self.per_epoch or self.base or self.logging_steps)
+
+    @property
     def last_step(self) -> int | None:
         """The largest step of any rank's last row."""
         steps = [rows.last_step for rows in self._rows.values() if rows.last_step is not None]

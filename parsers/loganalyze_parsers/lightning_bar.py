@@ -27,8 +27,9 @@ from loganalyze_parsers.held_rows import HeldRows, Pace
 from loganalyze_parsers.numbers import number
 from loganalyze_parsers.tqdm_bar import clock_seconds
 
+#: OpenRLHF's `Train step of epoch 0` is read beside the Trainer's.
 _EPOCH = lazy.pattern(
-    r"(?:^|[^\w])epoch:?\s{1,5}\[?(\d{1,6})(?:/\d{1,6})?\]?:?$", re.IGNORECASE
+    r"(?:^|(?<!of)[^\w])epoch:?\s{1,5}\[?(\d{1,6})(?:/\d{1,6})?\]?:?$", re.IGNORECASE
 )
 _RICH = lazy.pattern(
     r"\bEpoch (?P<epoch>\d{1,9})(?:/-?\d{1,9})?\s{1,20}[━╸╺─-]{1,300}[ ╸╺━]{1,300}"

@@ -49,7 +49,9 @@ _NANOTRON = PairFormat(
 )
 #: NVIDIA's DLLogger, as its examples of BERT use it.
 _DLLOGGER = PairFormat(
-    start=lazy.pattern(r"\bDLL \d{4}-\S{1,40} \S{1,40} - .{0,80}?Training Iteration: (?P<step>\d+) "),
+    start=lazy.pattern(
+        r"\bDLL \d{4}-\S{1,40} \S{1,40} - .{0,80}?Training Iteration: (?P<step>\d+) "
+    ),
     pair=lazy.pattern(rf"([a-z_]{{1,80}}) : ({_N})"),
     names={
         "step_loss": ("loss", 1.0),
