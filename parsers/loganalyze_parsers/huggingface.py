@@ -42,7 +42,7 @@ from loganalyze_parsers.huggingface_keys import (
     values_of,
 )
 from loganalyze_parsers.huggingface_life import LIFE_MARKERS, Life
-from loganalyze_parsers.huggingface_steps import StepClock
+from loganalyze_parsers.huggingface_steps import PostfixClock, StepClock
 from loganalyze_parsers.wrapped import Wrapped, merged
 
 _DICT_MARKERS = (
@@ -70,7 +70,7 @@ class HuggingFaceReader:
         self._last_loss: dict[int | None, float | None] = {}
         self._last_pairs: Mapping[str, str] = {}
         self._told_hidden = False
-        self._postfix_step: int | None = None
+        self._postfix = PostfixClock()
         self._wrapped = Wrapped(is_open_dict, _continues, most=40)
         self._twin: tuple[Line, Found] | None = None
         self._first: tuple[Line, Found] | None = None
@@ -218,15 +218,15 @@ class HuggingFaceReader:
 
     def _postfix_row(self, line: Line, bar: tqdm_bar.Bar, loss: str) -> Taken:
         """Accelerate scripts hang the loss of the last step onto the bar."""
-        if bar.done == self._postfix_step:
+        step = self._postfix.step(bar)
+        if step is None:
             return Taken(ignored="progress bar")
-        self._postfix_step = bar.done
         pairs: dict[str, object] = {**bar.postfix, "loss": bar.postfix[loss]}
         if loss != "loss":
             pairs.pop(loss)
         if "chosen_reward" in pairs and "acc" in pairs:  # of preferences, not of tokens
             pairs["rewards/accuracies"] = pairs.pop("acc")
-        return Taken(readings=[_reading(line, bar.done, values_of(pairs))])
+        return Taken(readings=[_reading(line, step, values_of(pairs))])
 
 
 def _continues(line: Line) -> bool:

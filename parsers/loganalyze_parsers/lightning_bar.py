@@ -38,10 +38,7 @@ _RICH = lazy.pattern(
 )
 _RICH_PAIR = lazy.pattern(r"([A-Za-z][\w/.-]{0,120}): ([-+\w.]{1,40})")
 #: Names of the step's own loss, the surest first; the last one is Lightning's running mean.
-_LOSSES = (
-    "train_loss_step", "train/loss_step", "loss_step", "train_loss", "train/loss", "training_loss",
-    "train/total_loss", "total_loss", "loss",
-)  # fmt: skip
+_LOSSES = ("train_loss", "train/loss", "training_loss", "total_loss", "train/total_loss", "loss")
 _VALIDATION = ("val_loss", "val/loss", "valid_loss", "valid/loss", "validation_loss", "eval_loss")
 _OTHERS = {
     "lr": ("lr", 1.0),
@@ -105,7 +102,7 @@ class LightningBarReader:
 
     def _values(self, pairs: Mapping[str, float]) -> dict[str, float]:
         values: dict[str, float] = {}
-        loss = next((name for name in _LOSSES if name in pairs), None)
+        loss = _own_loss(pairs)
         for name, value in pairs.items():
             if name == loss:
                 values["loss"] = value
@@ -114,7 +111,7 @@ class LightningBarReader:
                     values["val_loss"] = value
                 self._val_loss = value
             elif name != "v_num" and not name.endswith("_epoch"):
-                metric, factor = _OTHERS.get(name, (f"raw/{name}", 1.0))
+                metric, factor = _OTHERS.get(name.removesuffix("_step"), (f"raw/{name}", 1.0))
                 values[metric] = value * factor
         return values
 
@@ -137,6 +134,12 @@ def _rich(text: str) -> list[_Drawn]:
     elapsed = clock_seconds(match["elapsed"])
     drawn = _Drawn(int(match["epoch"]), int(match["done"]), int(match["total"]), elapsed, pairs)
     return [drawn] if _says_loss(pairs) else []
+
+
+def _own_loss(pairs: Mapping[str, float]) -> str | None:
+    """Which of the names is the step's own loss: Lightning adds `_step` where it means it so."""
+    steps = [f"{name}_step" for name in _LOSSES]
+    return next((name for name in (*steps, *_LOSSES) if name in pairs), None)
 
 
 def _says_loss(pairs: Mapping[str, float]) -> bool:

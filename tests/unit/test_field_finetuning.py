@@ -221,7 +221,7 @@ def test_loss_in_the_description_of_a_bar(tmp_path: Path) -> None:
 def test_llama_recipes_epochs(tmp_path: Path) -> None:
     """Epochs of llama-recipes follow each other; their end belongs to the last step."""
     log = (
-        "Training Epoch: 1/2, step 39/40 completed (loss: 1.5): 99%|# | 40/40 [05:00<00:00, 7s/it]\n"
+        "Training Epoch: 1/2, step 39/40 completed (loss: 1.5): 99%|#| 40/40 [05:00<00:00, 7s/it]\n"
         "Max CUDA memory allocated was 18 GB\n"
         " eval_ppl=tensor(4.5, device='cuda:0') eval_epoch_loss=tensor(1.5, device='cuda:0')\n"
         "Epoch 1: train_perplexity=5.5, train_epoch_loss=1.75, epoch time 305.5s\n"
@@ -238,7 +238,8 @@ def test_tensors_of_pefts_examples(tmp_path: Path) -> None:
     """One line an epoch with tensors printed as they are."""
     log = "".join(
         f"epoch={i}: train_ppl=tensor({9 - i}.5, device='cuda:0') "
-        f"train_epoch_loss=tensor({3 - i}.25, device='cuda:0') eval_ppl=tensor(7.5, device='cuda:0') eval_epoch_loss=tensor(2.0)\n"
+        f"train_epoch_loss=tensor({3 - i}.25, device='cuda:0') "
+        f"eval_ppl=tensor(7.5, device='cuda:0') eval_epoch_loss=tensor(2.0)\n"
         for i in (0, 1)
     )
     run = run_of(log, tmp_path)
