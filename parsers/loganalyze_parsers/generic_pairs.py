@@ -41,14 +41,15 @@ _PAIR = lazy.pattern(
     r"(?![\w.]*[/:]\d)"
 )
 _STEP = lazy.pattern(
-    r"\b(?:global[ _]step|step|iteration|iter|it)\b\s{0,20}[=: ]\s{0,20}\[?(?P<count>\d+)"
-    r"(?:\s{0,20}/\s{0,20}(?P<total>\d+))?|\bsteps: (?P<steps>\d+)",
+    r"\b(?:global[ _]step|step|iterations?|iter|it|num_updates)\b\s{0,20}[=: ]\s{0,20}"
+    r"\[?(?P<count>\d+)(?:\s{0,20}/\s{0,20}(?P<total>\d+))?|\bsteps: (?P<steps>\d+)",
     re.IGNORECASE,
 )
 #: What else counts the steps of an epoch, always with its length.
 _BATCH = lazy.pattern(
     r"\bbatch\s{0,20}[=: ]\s{0,20}\[?(?P<count>\d+)\s{0,20}/\s{0,20}(?P<total>\d+)"
     r"|\bepoch\s?:?\s?\[\d{1,9}/\d{1,9}\]\s?\((?P<in_epoch>\d+)/(?P<of_epoch>\d+)\)"
+    r"|\[\s{0,20}\d{1,9}/\s{0,20}\d{1,9}\]\[\s{0,20}(?P<of_run>\d+)/\s{0,20}\d+\]"
     r"|\|\s{1,20}(?P<batches>\d+)/\s{0,20}(?P<of_batches>\d+) batches\b",
     re.IGNORECASE,
 )
@@ -79,6 +80,8 @@ _NAMES = {
     "eval_epoch_loss": ("val_loss", 1.0),
     "train_ppl": ("perplexity", 1.0),
     "training loss": ("loss", 1.0),
+    "total_loss": ("loss", 1.0),
+    "train/total_loss": ("loss", 1.0),
     "valid loss": ("val_loss", 1.0),
     "val loss": ("val_loss", 1.0),
     "val_loss": ("val_loss", 1.0),

@@ -273,9 +273,9 @@ class TextLog:
         found: list[Taken] = []
         indices = _indices(bits | self._open)
         others, unclear = spelled(line) if indices else ({}, False)
-        left_out = unclear
+        left_out, claimed = unclear, False
         for index in indices:
-            if index in self._followers and any(one.ignored for one in found):
+            if claimed and index in self._followers:
                 continue  # it reads what nobody knows
             commas = self._dialects[index].commas
             taken = self._fed(index, others.get(commas, line))
@@ -284,6 +284,7 @@ class TextLog:
                 continue
             left_out = unclear and not commas
             found.append(taken)
+            claimed = claimed or bool(taken.ignored and not self._open >> index & 1)
             if taken.readings or taken.held:
                 self._made[self._dialects[index].name] += len(taken.readings)
                 self._tell_followers(index, taken.readings)

@@ -28,7 +28,7 @@ COUNTERS = [
     "epoch {epoch} - iter {count}/200 - loss {loss} - samples/sec: 86.35 - lr: 0.0005",
     "[2031-04-02 10:11:12] epoch: {epoch}, file: 1/3, batch: {count}/200, loss: {loss}",
     "Epoch   {epoch} Batch  {count}/200 - Loss: {loss} - perplexity: 25.5",
-    "| epoch   {epoch} |   {count}/  200 batches | lr 2.00 | ms/batch 12.5 | loss  {loss} | ppl 9.5",
+    "| epoch   {epoch} |   {count}/  200 batches | lr 2.0 | ms/batch 12.5 | loss  {loss} | ppl 9.5",
     "Epoch: {epoch}/9, Iteration: {count}/200, Training Loss: {loss}",
 ]
 
@@ -85,6 +85,40 @@ def test_epochs_beside_bars(tmp_path: Path) -> None:
     assert told(column(run, "val_loss")) == [2.5, 2.25]
     assert told(column(run, "raw/epoch loss")) == [2.75, 2.25]
     assert run.readings["segment"].n_unique() == 1
+
+
+def test_counter_lines_that_look_like_another_makers(tmp_path: Path) -> None:
+    """A line that another reader only holds, to see how it goes on, is still the loop's counter."""
+    text = "".join(
+        f"2031-02-03 08:03:2{i},062 INFO     iteration {i}/10000\n"
+        f"2031-02-03 08:03:2{i},499 INFO     steps_per_s=443.5, loss=0.{i}5, entropy=7.5\n"
+        for i in (4, 5)
+    )
+    assert steps(run_of(text, tmp_path)) == [4, 5]
+
+
+def test_steps_behind_the_epoch_in_brackets(tmp_path: Path) -> None:
+    """`[   1/   3][ 100/ 1000]` is the step of the run; batches of the epoch stand behind it."""
+    text = "".join(
+        f"| [   {e}/   3][  {s}/ 1000] | {b}/1932 batches | ms/batch 4.5 | train_loss {v}e-01 | "
+        "lr 5.0e-05\n"
+        for e, s, b, v in ((1, 400, 1599, 2.5), (2, 500, 67, 2.25))
+    )
+    run = run_of(text, tmp_path)
+    assert steps(run) == [400, 500]
+    assert column(run, "lr") == [5e-5, 5e-5]
+
+
+def test_total_loss_of_updates(tmp_path: Path) -> None:
+    """`num_updates` is a step, and a total loss the loss."""
+    text = "".join(
+        f"progress: {u}/22000, train/total_loss: 0.{u}, max mem: 4378.0, epoch: 2, "
+        f"num_updates: {u}, iterations: {u}, lr: 0.00001, ups: 0.72\n"
+        for u in (2100, 2200)
+    )
+    run = run_of(text, tmp_path)
+    assert steps(run) == [2100, 2200]
+    assert column(run, "loss") == [0.21, 0.22]
 
 
 def test_numbered_lines(tmp_path: Path) -> None:
