@@ -364,3 +364,11 @@ def test_average_loss_on_a_bar(tmp_path: Path) -> None:
     run = run_of(log, tmp_path)
     assert steps(run) == [660]
     assert math.isnan(column(run, "loss")[0] or 0.0)
+
+
+def test_progress_bar_of_a_notebook(tmp_path: Path) -> None:
+    """What the Trainer draws in a notebook carries no number of training: the table below does."""
+    log = "[ 22/290 02:50 < 38:04, 0.12 it/s, Epoch 0.36/5]\nStep\tTraining Loss\n10\t1.812300\n"
+    run = run_of(log, tmp_path)
+    assert column(run, "loss") == [1.8123]
+    assert run.sources[0].account.ignored["progress bar of a notebook"] == 1
