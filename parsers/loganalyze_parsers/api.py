@@ -62,13 +62,15 @@ class Line:
 class Taken:
     """What a dialect made of a line. With neither readings nor events, `ignored` names the rule.
 
-    `problems` tells what could not be taken at face value.
+    `problems` tells what could not be taken at face value. `held`: the line's numbers are read,
+    and come with a later line.
     """
 
     readings: list[Reading] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     ignored: str = ""
+    held: bool = False
 
 
 #: What a bulk way saw in a block: its own affair.
@@ -106,7 +108,10 @@ class Reader(Protocol):
         """What was still open at the end of the input."""
 
     def passed(self, step: int) -> None:
-        """A record of that step was read by the dialect's bulk way (only called if it has one)."""
+        """A record of that step was read by the dialect's bulk way, or by another dialect.
+
+        Only called if the dialect has a bulk way, or follows others.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +127,7 @@ class Dialect:
     reader: Callable[[], Reader]
     bulk: Callable[[], Bulk] | None = None
     once: frozenset[str] = frozenset()  # markers that say all they have to say the first time
+    follows: bool = False  # it reads what nobody knows; passed() tells of the others' rows
     stateless: bool = False  # whether feed() never depends on earlier lines
     commas: str = ""  # of numbers: "words", it reads them as they stand, or "thousands" (commas.py)
     about: str = ""  # what it reads, where the module's docstring speaks of several formats

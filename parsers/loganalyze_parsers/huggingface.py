@@ -19,7 +19,6 @@ curve. How a row without a step gets one is told in huggingface_steps.py.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -29,6 +28,7 @@ from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.huggingface_bulk import HuggingFaceBulk
 from loganalyze_parsers.huggingface_dicts import (
     Found,
+    Repeats,
     find_dicts,
     is_open_dict,
     is_twin,
@@ -37,12 +37,12 @@ from loganalyze_parsers.huggingface_dicts import (
 from loganalyze_parsers.huggingface_keys import (
     Kind,
     kind_of,
-    number_of,
     reveal_hidden_nan,
+    step_of,
     values_of,
 )
 from loganalyze_parsers.huggingface_life import LIFE_MARKERS, Life
-from loganalyze_parsers.huggingface_steps import StepClock
+from loganalyze_parsers.huggingface_steps import PostfixClock, StepClock
 from loganalyze_parsers.wrapped import Wrapped, merged
 
 _DICT_MARKERS = (
@@ -55,7 +55,8 @@ _TWICE = "first of two prints of a row"
 _FOREIGN_POSTFIX = ("v_num", "reduced_train_loss", "global_step")
 #: OpenRLHF's names are the first and the last two.
 _POSTFIX_LOSS = (
-    "gpt_loss", "loss", "train_loss", "step_loss", "train/loss", "act_loss", "policy_loss",
+    "gpt_loss", "loss", "train_loss", "step_loss", "train/loss", "avr_loss", "act_loss",
+    "policy_loss",
 )  # fmt: skip
 
 
@@ -69,9 +70,11 @@ class HuggingFaceReader:
         self._last_loss: dict[int | None, float | None] = {}
         self._last_pairs: Mapping[str, str] = {}
         self._told_hidden = False
-        self._postfix_step: int | None = None
+        self._postfix = PostfixClock()
         self._wrapped = Wrapped(is_open_dict, _continues, most=40)
         self._twin: tuple[Line, Found] | None = None
+        self._first: tuple[Line, Found] | None = None
+        self._repeats = Repeats()
 
     @property
     def open(self) -> bool:
@@ -80,7 +83,7 @@ class HuggingFaceReader:
 
     def feed(self, line: Line) -> Taken | None:
         """Readings, events, or None for a line of another make."""
-        if self._wrapped.open and "%|" in line.text:
+        if self._wrapped.open and tqdm_bar.may_hold_bar(line.text):
             line = self._between(line)
             if not line.text:
                 return Taken(ignored="progress bar")
@@ -102,20 +105,22 @@ class HuggingFaceReader:
     def _whole(self, line: Line) -> Taken | None:
         text = line.text
         bars = tqdm_bar.find_bars(text)
+        row = any(marker in text for marker in _DICT_MARKERS)
+        before = self._settle_first() if row else []  # the bar on this line is not its own
         for bar in bars:
             self._clock.note_bar(bar)
-        if any(marker in text for marker in _DICT_MARKERS):
-            taken = self._rows(line)
-            if taken is not None:
-                return taken
-        return self._life.feed(line) or self._bar_only(line, bars)
+        if self._first is not None and self._clock.bar is not None and self._clock.bar.done:
+            before = self._settle_first()
+        taken = self._rows(line) if row else None
+        taken = taken or self._life.feed(line) or self._bar_only(line, bars)
+        return merged([*before, taken or Taken()]) if before else taken
 
     def finish(self) -> Taken:
         """A row that the end of the input cut."""
         taken = [found for one in self._wrapped.flush() if (found := self._whole(one)) is not None]
         last = Taken()
         self._settle(None, last)
-        return merged([*taken, last])
+        return merged([*taken, last, *self._settle_first()])
 
     def passed(self, step: int) -> None:
         """A row of that step was read by the column."""
@@ -127,7 +132,8 @@ class HuggingFaceReader:
             kind = kind_of(frozenset(found.pairs))
             if kind:
                 self._take(line, found, kind, taken)
-        return taken if taken.readings or taken.events or taken.ignored else None
+        told = taken.readings or taken.events or taken.ignored or taken.held
+        return taken if told else None
 
     def _take(self, line: Line, found: Found, kind: Kind, taken: Taken) -> None:
         if kind == "train" and is_twin(line.text, found.pairs):
@@ -143,8 +149,10 @@ class HuggingFaceReader:
             self._clock.interrupt()
             step = self._clock.eval_step(found.pairs)
             taken.readings.append(_reading(line, step, values_of(found.pairs)))
-        elif self._is_copy(line, found):
+        elif line.rank is None and self._repeats.is_copy(found.pairs):
             taken.ignored = "copy by another rank"
+        elif self._clock.blind and step_of(found.pairs) is None and self._first is None:
+            self._first, taken.held = (line, found), True
         else:
             self._train(line, found, taken)
 
@@ -173,10 +181,21 @@ class HuggingFaceReader:
         self._train(line, twin, taken)
         return found
 
+    def _settle_first(self) -> list[Taken]:
+        """The first row of an excerpt, which the bar drawn after it may tell the step of."""
+        held, self._first = self._first, None
+        taken = Taken()
+        if held is not None:
+            self._train(*held, taken)
+        return [taken] if held else []
+
     def _train(self, line: Line, found: Found, taken: Taken) -> None:
+        for first in self._settle_first():  # glued to this row
+            taken.readings.extend(first.readings)
         values = values_of(found.pairs)
         step = self._clock.train_step(found.pairs, line.rank)
-        seconds = self._clock.step_time(step, values.get("raw/elapsed_s"))
+        elapsed = values.get("raw/elapsed_s", values.get("raw/train_runtime"))
+        seconds = self._clock.step_time(step, elapsed)
         if seconds is not None:
             values.setdefault("step_time_s", seconds)
         loss = values.get("loss")
@@ -186,17 +205,6 @@ class HuggingFaceReader:
         self._last_loss[line.rank] = loss
         self._last_pairs = found.pairs
         taken.readings.append(_reading(line, step, values))
-
-    def _is_copy(self, line: Line, found: Found) -> bool:
-        """Whether another rank printed the row before word for word, without saying who it is.
-
-        Two steps never share all digits of a gradient norm, unless it is 0 or NaN.
-        """
-        norm = number_of(found.pairs.get("grad_norm"))
-        if line.rank is not None or norm is None or norm == 0.0 or not math.isfinite(norm):
-            return False
-        printed = str(found.pairs["grad_norm"]).strip("'\"")
-        return found.pairs == self._last_pairs and len(printed) > 8
 
     def _bar_only(self, line: Line, bars: list[tqdm_bar.Bar]) -> Taken | None:
         if not bars:
@@ -210,15 +218,15 @@ class HuggingFaceReader:
 
     def _postfix_row(self, line: Line, bar: tqdm_bar.Bar, loss: str) -> Taken:
         """Accelerate scripts hang the loss of the last step onto the bar."""
-        if bar.done == self._postfix_step:
+        step = self._postfix.step(bar)
+        if step is None:
             return Taken(ignored="progress bar")
-        self._postfix_step = bar.done
         pairs: dict[str, object] = {**bar.postfix, "loss": bar.postfix[loss]}
         if loss != "loss":
             pairs.pop(loss)
         if "chosen_reward" in pairs and "acc" in pairs:  # of preferences, not of tokens
             pairs["rewards/accuracies"] = pairs.pop("acc")
-        return Taken(readings=[_reading(line, bar.done, values_of(pairs))])
+        return Taken(readings=[_reading(line, step, values_of(pairs))])
 
 
 def _continues(line: Line) -> bool:

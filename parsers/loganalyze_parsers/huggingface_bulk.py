@@ -27,8 +27,8 @@ from loganalyze_parsers.templates import Slot
 _MARK = b"'loss'"
 #: Words on other lines after which a row's number is not its step; and a row that is not plain.
 _TELLS_STEPS = (
-    _MARK, b"%|", b"*****", b"Num Epochs", b"Total steps", b"logging_steps", b"checkpoint",
-    b"global step", b"Total optimization steps", b"\r", b"\x1b",
+    _MARK, b"%|", b"it/s", b"s/it", b"*****", b"Num Epochs", b"Total steps", b"logging_steps",
+    b"checkpoint", b"global step", b"Total optimization steps", b"\r", b"\x1b",
 )  # fmt: skip
 _PAIR = lazy.pattern(rf"""'([^'"{{}}\r\n]{{1,120}})': ('?)({PLAIN})\2""")
 #: Sets of keys that a run's rows have (with and without an auxiliary metric).

@@ -15,6 +15,7 @@ Nothing is evaluated. Dictionaries inside lists or other dictionaries are left o
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -68,6 +69,40 @@ def same_row(twin: Mapping[str, str], row: Mapping[str, str]) -> bool:
         if one is None or two is None or not abs(one - two) <= tolerance:
             return False
     return True
+
+
+class Repeats:
+    """Rows that several ranks printed word for word, without saying who they are."""
+
+    def __init__(self) -> None:
+        """No row yet."""
+        self._last: Mapping[str, str] = {}
+        self._rate_before: str | None = None  # of the last row with another learning rate
+
+    def is_copy(self, pairs: Mapping[str, str]) -> bool:
+        """Whether the row before said the same, in digits that two steps never share.
+
+        They never share all digits of a gradient norm, unless it is 0 or NaN; without one, the
+        learning rate tells, if it has just moved: then it moves with every step.
+        """
+        last, self._last = self._last, pairs
+        rate = pairs.get("learning_rate")
+        if pairs != last:
+            if rate != last.get("learning_rate"):
+                self._rate_before = last.get("learning_rate")
+            else:
+                self._rate_before = rate  # it stands still: no witness
+            return False
+        if "grad_norm" in pairs:
+            return len(pairs["grad_norm"].strip("'\"")) > 8 and _moves(pairs["grad_norm"])
+        moved = self._rate_before is not None and self._rate_before != rate
+        return moved and "step" not in pairs and _moves(pairs.get("loss"))
+
+
+def _moves(printed: str | None) -> bool:
+    """Whether a number is one that differs from step to step: not 0, not NaN."""
+    value = number_of(printed)
+    return value is not None and value != 0.0 and math.isfinite(value)
 
 
 def find_dicts(text: str) -> list[Found]:

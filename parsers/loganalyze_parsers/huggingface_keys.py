@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Literal
 
@@ -44,6 +44,7 @@ _CANONICAL: Mapping[str, tuple[str, float]] = {
     "total_tokens": ("tokens_seen", 1.0),
     "tokens/total": ("tokens_seen", 1.0),
     "tokens/train_per_sec_per_gpu": ("tokens_per_s_per_gpu", 1.0),
+    "tokens_per_second_per_gpu": ("tokens_per_s_per_gpu", 1.0),
     "step_time": ("step_time_s", 1.0),
     # reinforcement learning
     "reward": ("reward", 1.0),
@@ -75,7 +76,11 @@ _CANONICAL: Mapping[str, tuple[str, float]] = {
 }
 _CLOCKS = {"elapsed_time": "raw/elapsed_s", "remaining_time": "raw/remaining_s"}
 #: Zero here means that the trainer does not count (LLaMA-Factory v0.8.3, axolotl's last row).
-_ZERO_IS_MISSING = frozenset({"total_tokens", "throughput", "tokens/train_per_sec_per_gpu"})
+_ZERO_IS_MISSING = frozenset({
+    "total_tokens", "throughput", "tokens/train_per_sec_per_gpu", "tokens_per_second_per_gpu",
+})  # fmt: skip
+#: What takes more than a column: clocks (train_runtime gives the step's time, too) and gaps.
+_ASIDE = frozenset({*_CLOCKS, *_ZERO_IS_MISSING, "train_runtime"})
 STEP_KEYS = ("step", "global_step", "current_steps", "global_step/max_steps")
 #: Keys of other makers that also print dictionaries with a loss.
 _FOREIGN = frozenset({"num_updates", "wps", "iter", "update", "mode", "reduced_train_loss"})
@@ -94,9 +99,20 @@ def plain_key(key: str) -> str:
     return "eval_" + key[5:] if key.startswith("eval/") else key
 
 
+def is_summary(keys: Collection[str]) -> bool:
+    """Whether a row holds means over the whole run.
+
+    A Trainer that counts tokens prints train_runtime in every row: it alone makes no summary.
+
+    >>> is_summary({"train_runtime", "train_loss"}), is_summary({"train_runtime", "loss"})
+    (True, False)
+    """
+    return "train_runtime" in keys and "loss" not in keys and "eval_loss" not in keys
+
+
 def kind_of(keys: frozenset[str]) -> Kind:
     """What a dictionary with these keys is; an empty string if it is of another make."""
-    if "train_runtime" in keys or "last_model_checkpoint" in keys:  # the latter ends ms-swift's
+    if is_summary(keys) or "last_model_checkpoint" in keys:  # the latter ends ms-swift's
         return "summary"
     if _FOREIGN & keys:
         return ""
@@ -135,7 +151,7 @@ def values_of(pairs: Mapping[str, object]) -> dict[str, float]:
 
 def column_of(key: str) -> tuple[str, float] | None:
     """Metric and factor of a key whose value is always a plain number; None for any other key."""
-    if key in STEP_KEYS or key in _CLOCKS or key in _ZERO_IS_MISSING or plain_key(key) != key:
+    if key in STEP_KEYS or key in _ASIDE or plain_key(key) != key:
         return None
     return _CANONICAL.get(key, (f"raw/{key}", 1.0))
 

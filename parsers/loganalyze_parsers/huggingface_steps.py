@@ -40,6 +40,25 @@ class _Rows:
 
 
 @dataclass(slots=True)
+class PostfixClock:
+    """Steps of bars with a loss hung onto them: the bar of a next epoch begins anew."""
+
+    _base: int = 0
+    _last: Bar | None = None
+
+    def step(self, bar: Bar) -> int | None:
+        """The step of a redraw, counted through the epochs; None where it was drawn before."""
+        last, self._last = self._last, bar
+        if last is not None and last.total == bar.total:
+            again = (bar.elapsed_s or 0.0) < (last.elapsed_s or 0.0)
+            if again and last.done == last.total:
+                self._base += last.total
+            elif bar.done == last.done:
+                return None
+        return self._base + bar.done
+
+
+@dataclass(slots=True)
 class StepClock:
     """Everything that tells the step, over one input."""
 
@@ -78,6 +97,11 @@ class StepClock:
     def interrupt(self) -> None:
         """Something that is no training takes its time: a speed must not span it."""
         self._anchor = None
+
+    @property
+    def blind(self) -> bool:
+        """Whether nothing told yet where the first row stands."""
+        return not (self._rows or self.bar or self.per_epoch or self.base or self.logging_steps)
 
     @property
     def last_step(self) -> int | None:

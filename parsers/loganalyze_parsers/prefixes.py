@@ -13,6 +13,8 @@ from datetime import datetime
 from loganalyze import lazy
 
 _ANSI = lazy.pattern(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+#: Control characters as system loggers (and SageMaker) write them: #015 is a carriage return.
+_ESCAPED = lazy.pattern(r"#0(?:33\[[0-9;]{0,20}[A-Za-z]|1[0-7]|33)")
 _INVISIBLE = lazy.pattern("[\u200b\u200c\u200d\ufe0f\ufeff\u2060]")
 _LOCAL = lazy.pattern(r"\[default(\d{1,3})\]:")
 _TIMESTAMP = r"(?P<time>\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?)(?:Z|[+-]\d\d:?\d\d)?"
@@ -21,6 +23,7 @@ _PREFIXES = tuple(
     for pattern in (
         r"\[default(?P<rank>\d{1,9})\]:",
         r"\[rank(?P<rank>\d{1,9})\]:",
+        r"\[\d{1,9},(?:mpirank:)?(?P<rank>\d{1,9})(?:,[\w-]{1,60})?\]<std(?:out|err)>: ?",
         r"\[(?P<host>[A-Za-z][\w.-]*):(?P<rank>\d{1,9})\]:?",
         r"\[(?:Rank|rank) (?P<rank>\d{1,9})\]:? ?(?=\S)(?!\()",
         r"(?P<host>\d{1,3}(?:\.\d{1,3}){3}|localhost):(?: +|$|(?=[\[\t]))",
@@ -59,9 +62,15 @@ class Peeled:
 
 
 def clean(text: str) -> str:
-    """Without ANSI codes and invisible characters."""
+    """Without ANSI codes and invisible characters, whichever way they are written.
+
+    >>> clean("#015 50%|5  | 1/2 [00:01<00:01, 1.0it/s]#033[A").strip()
+    '50%|5  | 1/2 [00:01<00:01, 1.0it/s]'
+    """
     if "\x1b" in text:
         text = _ANSI.sub("", text)
+    if "#0" in text:
+        text = _ESCAPED.sub(" ", text)
     return _INVISIBLE.sub("", text) if not text.isascii() else text
 
 

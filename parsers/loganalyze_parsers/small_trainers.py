@@ -1,8 +1,7 @@
-"""One line a step: lit-gpt, nanotron, MaxText, MLX, tinygrad, llama.cpp, mmengine, MAE.
+"""One line a step: nanotron, MaxText, MLX, tinygrad, llama.cpp, mmengine, MAE.
 
-    iter 40 step 10: loss 3.2101, iter time: 512.33ms (optimizer.step)
-    Epoch 1 | iter 40 step 10 | loss train: 3.210, val: n/a | iter time: 512.33 ms (step)
     iteration: 40 / 1000 | consumed_tokens: 634K | lm_loss: 10.6
+    DLL 2031-04-02 10:11:12.3 - Training Epoch: 0 Training Iteration: 40  step_loss : 2.05
     completed step: 40, seconds: 4.01, TFLOP/s/device: 201.3, Tokens/s/device: 6543.2, loss: 7.123
     Iter 40: Train loss 1.234, It/sec 0.98, Tokens/sec 387.7, Peak mem 8.1 GB
        40 4.32 s run, 11.8750 loss, 0.000000000001 LR, 1454.57 GB used, 401488.40 GFLOPS
@@ -29,17 +28,6 @@ from loganalyze_parsers.pairs import PairFormat, PairReader, pair_dialect
 
 _N = r"[-+]?(?:nan|inf|NaN|[\d.,]+(?:[eE][-+]?\d+)?)"
 
-_LITGPT = PairFormat(
-    start=lazy.pattern(r"\biter (?P<step>\d+) step (?P<update>\d+):? *\|? *(?=loss)"),
-    pair=lazy.pattern(rf"(loss train|loss|val|iter time):? ({_N})"),
-    names={
-        "loss": ("loss", 1.0),
-        "loss train": ("loss", 1.0),
-        "val": ("val_loss", 1.0),
-        "iter time": ("step_time_s", 1e-3),
-        "update": ("raw/optimizer step", 1.0),
-    },
-)
 _NANOTRON = PairFormat(
     start=lazy.pattern(r"\biteration: (?P<step>\d+) / \d+ \| (?=consumed_)"),
     pair=lazy.pattern(rf"([a-z_]{{1,80}}): ({_N}[KMGBTP]?)"),
@@ -58,6 +46,18 @@ _NANOTRON = PairFormat(
         "cuda_max_memory_reserved": ("mem_peak_reserved_bytes", 1.0),
     },
     dropped=frozenset({"eta"}),
+)
+#: NVIDIA's DLLogger, as its examples of BERT use it.
+_DLLOGGER = PairFormat(
+    start=lazy.pattern(
+        r"\bDLL \d{4}-\S{1,40} \S{1,40} - .{0,80}?Training Iteration: (?P<step>\d+) "
+    ),
+    pair=lazy.pattern(rf"([a-z_]{{1,80}}) : ({_N})"),
+    names={
+        "step_loss": ("loss", 1.0),
+        "learning_rate": ("lr", 1.0),
+        "average_loss": ("raw/average_loss", 1.0),
+    },
 )
 _MAXTEXT = PairFormat(
     start=lazy.pattern(r"\bcompleted step: (?P<step>\d+), "),
@@ -192,10 +192,10 @@ def _from_rate(values: dict[str, float], rate: str) -> dict[str, float]:
 
 DIALECTS = (
     pair_dialect("levanter", ("Progress on:train",), _LEVANTER, about="Levanter"),
-    pair_dialect("litgpt", (" step ",), _LITGPT, about="lit-gpt and litgpt"),
     pair_dialect(
         "nanotron", ("iteration: ",), _NANOTRON, about="nanotron (values of three digits)"
     ),
+    pair_dialect("dllogger", ("DLL ",), _DLLOGGER, about="NVIDIA's DLLogger (BERT)"),
     pair_dialect("maxtext", ("completed step: ",), _MAXTEXT, about="MaxText"),
     pair_dialect("mlx", ("Train loss ", "Val loss "), _MLX, about="MLX and mlx-lm"),
     pair_dialect("tinygrad", (" s run, ",), _TINYGRAD, about="tinygrad"),

@@ -56,7 +56,8 @@ def sniff(head: Head) -> float:
         return 0.95
     rest = header.names[1:]
     # A line of a logger (`03:04:05,678 - train - INFO - ...`) has such a name in it as well.
-    if all(_PART in name for name in rest) and _numbers_follow(head, header):
+    is_name = header.raw.startswith(b'"') or not any(map(str.isdigit, header.names[0]))
+    if is_name and all(_PART in name for name in rest) and _numbers_follow(head, header):
         return 0.95 if any(_BOUND.search(name) for name in rest) else 0.6
     return 0.0
 

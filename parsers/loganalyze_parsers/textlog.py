@@ -24,12 +24,11 @@ from loganalyze_parsers.blocks import Block
 from loganalyze_parsers.commas import spelled
 from loganalyze_parsers.frames import Names, readings_frame
 from loganalyze_parsers.guarded import guarded_blocks
+from loganalyze_parsers.line_pieces import pieces
 from loganalyze_parsers.markers import MarkerIndex
 from loganalyze_parsers.prefixes import clean, peel, ranks_per_node
 from loganalyze_parsers.tally import Tally
 
-#: Pieces of one line beyond this number are not looked at: a progress bar redraws itself so often.
-MAX_PIECES = 200_000
 #: A piece longer than this is looked at only as far (verl prints lines of 30 kB).
 MAX_PIECE_CHARS = 1_000_000
 _SAMPLES = 20
@@ -76,6 +75,7 @@ class TextLog:
         self._ranks_per_node = 0
         self.names = Names()
         self.whole: Callable[[int, int], None] | None = None  # see batches()
+        self._followers = [i for i, dialect in enumerate(dialects) if dialect.follows]
         self._stateless = sum(1 << i for i, one in enumerate(dialects) if one.stateless)
         self._open = 0  # bits of the readers that wait for more
         self._told_unclear = False
@@ -217,7 +217,7 @@ class TextLog:
         read = False
         unknown = ""
         rank: int | None = None  # a launcher puts its prefix before the first piece only
-        for piece, start in _pieces(raw):
+        for piece, start in pieces(raw):
             text = piece[: 4 * MAX_PIECE_CHARS].decode("utf-8", "replace")[:MAX_PIECE_CHARS]
             ref = LineRef(
                 source=self._source, line=place[1], offset=place[0] + start, length=len(piece)
@@ -229,7 +229,7 @@ class TextLog:
                 self._tell_unclear(found, ref, rules)
             if found:
                 taken.extend(found)
-                read = read or any(t.readings or t.events for t in found)
+                read = read or any(t.readings or t.events or t.held for t in found)
                 rules.extend(t.ignored for t in found if t.ignored)
                 continue
             rule = self._ignore_rule(line.text)
@@ -273,8 +273,10 @@ class TextLog:
         found: list[Taken] = []
         indices = _indices(bits | self._open)
         others, unclear = spelled(line) if indices else ({}, False)
-        left_out = unclear
+        left_out, claimed = unclear, False
         for index in indices:
+            if claimed and index in self._followers:
+                continue  # it reads what nobody knows
             commas = self._dialects[index].commas
             taken = self._fed(index, others.get(commas, line))
             self._note_open(index)
@@ -282,10 +284,19 @@ class TextLog:
                 continue
             left_out = unclear and not commas
             found.append(taken)
-            if taken.readings:
+            claimed = claimed or bool(taken.ignored and not self._open >> index & 1)
+            if taken.readings or taken.held:
                 self._made[self._dialects[index].name] += len(taken.readings)
+                self._tell_followers(index, taken.readings)
                 break  # a line has one owner of its numbers; crash words are offered no numbers
         return found, left_out
+
+    def _tell_followers(self, owner: int, readings: Sequence[Reading]) -> None:
+        """Of the last step that the owner of a line read."""
+        steps = [reading.step for reading in readings if reading.step is not None]
+        for index in self._followers if steps else ():
+            if index != owner:
+                self._readers[index].passed(steps[-1])
 
     def _fed(self, index: int, line: Line) -> Taken | None:
         """What a reader makes of a line; None too where a number in it is beyond all bounds."""
@@ -315,22 +326,6 @@ class TextLog:
 def _indices(bits: int) -> tuple[int, ...]:
     """Which bits are set, from the lowest."""
     return tuple(index for index in range(bits.bit_length()) if bits >> index & 1)
-
-
-def _pieces(raw: bytes) -> Iterator[tuple[bytes, int]]:
-    """The parts between carriage returns, with where each starts; one empty part if none."""
-    if b"\r" not in raw:
-        yield raw, 0
-        return
-    start = 0
-    yielded = 0
-    for piece in raw.split(b"\r"):
-        if piece.strip() and yielded < MAX_PIECES:
-            yield piece, start
-            yielded += 1
-        start += len(piece) + 1
-    if not yielded:
-        yield b"", 0
 
 
 def parse_text(

@@ -2,9 +2,11 @@
 
     12%|#2        | 120/1000 [01:02<07:30,  1.95it/s]
     12%|#2        | 120/1000 [1:02:03<7:30:00, 30.1s/it, lr=1e-05, loss=0.731]
+    12% 120/1000 [01:02<07:30,  1.95it/s]
 
-A bar is redrawn many times a second into one line (behind carriage returns) and anything may be
-glued to it. The printed rate is smoothed; the difference of two elapsed times is not, but it has
+Without room for it (notebooks that print text) the drawing between the two `|` is left out. A bar
+is redrawn many times a second into one line (behind carriage returns) and anything may be glued to
+it. The printed rate is smoothed; the difference of two elapsed times is not, but it has
 a resolution of one second only.
 
 >>> bar = find_bars("  1%|#  | 12/864 [00:43<1:05:18,  4.60s/it]{'loss': 0.5}")[0]
@@ -28,11 +30,11 @@ MARKERS = ("it/s", "s/it")
 
 _CLOCK = r"(?:\d{1,9} days?, )?\d{1,9}(?::\d\d){1,2}|\?"
 _BAR = lazy.pattern(
-    r"(?P<percent>\d{1,3})%\|[^|\r\n]{0,500}\|\s{0,20}"
+    r"(?P<percent>\d{1,3})%(?:\|[^|\r\n]{0,500}\|)?\s{0,20}"
     r"(?P<done>\d{1,15})/(?P<total>\d{1,15})\s{0,20}"
     rf"\[(?P<elapsed>{_CLOCK})<(?P<left>{_CLOCK}),"
     r"\s{0,20}(?P<rate>[\d.]{1,40}|\?)\s{0,20}(?P<unit>it/s|s/it)"
-    r"(?:,\s*(?P<postfix>[^\]\r\n]{0,2000}))?\]"
+    r"(?:,\s*(?P<postfix>[^\]\r\n]{0,2000}))?(?:\]|(?P<torn>$))"
 )
 #: What stands before these is not the bar's own text: another bar, a glued dictionary.
 _ENDS_OTHER = lazy.pattern(r"[|\r\n\]}]")
@@ -44,7 +46,8 @@ class Bar:
     """One redraw: `done` of `total` iterations after elapsed_s seconds.
 
     described: a text stands before the percentage (evaluation, data preparation, downloads), as
-    the Trainer's own bar never has. postfix: the numbers a trainer hung onto the bar.
+    the Trainer's own bar never has; `about` is that text. postfix: the numbers a trainer hung onto
+    the bar.
     """
 
     done: int
@@ -54,11 +57,17 @@ class Bar:
     postfix: Mapping[str, float]
     start: int
     end: int
+    about: str = ""
+
+
+def may_hold_bar(text: str) -> bool:
+    """Whether a text is worth a search for bars."""
+    return "%" in text and ("it/s" in text or "s/it" in text)
 
 
 def find_bars(text: str) -> list[Bar]:
     """All bars on a line, from left to right."""
-    if "%|" not in text:
+    if not may_hold_bar(text):
         return []
     return [_bar(match, text) for match in _BAR.finditer(text)]
 
@@ -84,15 +93,20 @@ def clock_seconds(text: str) -> float | None:
 
 
 def _bar(match: re.Match[str], text: str) -> Bar:
-    before = text[max(match.start() - 80, 0) : match.start()]
+    before = text[max(match.start() - 120, 0) : match.start()]
+    about = _ENDS_OTHER.split(before)[-1].strip()
+    postfix = match["postfix"] or ""
+    if match["torn"] is not None:  # its last number may be cut in the middle
+        postfix = postfix.rpartition(",")[0]
     return Bar(
         done=int(match["done"]),
         total=int(match["total"]),
         elapsed_s=clock_seconds(match["elapsed"]),
-        described=bool(_ENDS_OTHER.split(before)[-1].strip()),
-        postfix=_postfix(match["postfix"] or ""),
+        described=bool(about),
+        postfix=_postfix(postfix),
         start=match.start("percent"),
         end=match.end(),
+        about=about,
     )
 
 

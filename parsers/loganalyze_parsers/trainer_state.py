@@ -31,6 +31,7 @@ from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.blocks import line_bounds, open_bytes
 from loganalyze_parsers.frames import readings_frame
 from loganalyze_parsers.huggingface_keys import (
+    is_summary,
     json_text,
     plain_key,
     reveal_hidden_nan,
@@ -207,7 +208,7 @@ class _History:
         step = step_of(entry)
         ref = LineRef(source=self.source, line=span.line, offset=span.offset, length=span.length)
         flos_alone = "total_flos" in entry and not {"loss", "eval_loss"} & set(entry)
-        if "train_runtime" in entry or flos_alone:
+        if is_summary(entry) or flos_alone:
             self.events.append(_event(ref, "note", step, _summary(entry)))
         else:
             values = values_of(entry)

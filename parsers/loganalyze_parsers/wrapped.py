@@ -70,6 +70,7 @@ def merged(taken: Iterable[Taken]) -> Taken:
         whole.events.extend(one.events)
         whole.problems.extend(one.problems)
         whole.ignored = whole.ignored or one.ignored
+        whole.held = whole.held or one.held
     return whole
 
 
