@@ -2,115 +2,103 @@
 
     step=55   loss=13.00  gnorm=14.0
     Epoch: 0, Batch: 7, Global Step: 7, Step Time: 1.6160, Loss: 327.3580
-    epoch 1/50 - it 6/100 - loss: 2.473 - acc: 0.305
+    Epoch [2/10], Step [100/600], Loss: 2.3012
+    Epoch: [2][ 35/464]  Time 0.738 ( 0.741)  Data 0.002 ( 0.014)  Loss 2.12e+00 (1.54e+00)
+    | epoch   1 |   200/ 2928 batches | lr 5.00 | ms/batch 30.78 | loss  8.05 | ppl  3136.13
+    [100/1000] loss=2.31 lr=1e-4 grad=1.2 dt=310ms tok/s=41.2K
     Epoch: 2/30
     Train Loss: 6.2979 - Train Perplexity: 543.44
-    Valid Loss: 6.1302 - Valid Perplexity: 459.54
+    训练次数：100, Loss：1.98
 
-A line is taken only if it says a loss; without a step of its own it belongs to the counter that a
-line above said (`Epoch: 2/30`, `iteration 9/10000`).
+A line is taken only if it says a loss (or a reward); without a step of its own it belongs to the
+step read last, or to the counter that a line above said (`Epoch: 2/30`, `iteration 9/10000`).
+Batches counted anew in each epoch are counted on (generic_steps.py). What an average meter prints
+in brackets is a mean since the epoch's start and is left out.
 
 >>> from loganalyze_parsers.samples import rows_of
 >>> line = "Epoch: 0, Batch: 7, Global Step: 7, Step Time: 1.5, Loss: 327.25"
 >>> step, values = rows_of(DIALECT, line)[-1]
 >>> step, values["loss"], values["step_time_s"]
 (7, 327.25, 1.5)
+>>> rows_of(DIALECT, "[100/1000] loss=2.5 dt=250ms tok/s=1.5K")[-1]
+(100, {'loss': 2.5, 'step_time_s': 0.25, 'tokens_per_s': 1500.0})
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from loganalyze import lazy
 from loganalyze.model import Reading
 from loganalyze_parsers.api import Dialect, Line, Taken
-from loganalyze_parsers.pairs import PairFormat, named
+from loganalyze_parsers.generic_names import UNIT, metric_of, settled
+from loganalyze_parsers.generic_steps import EpochCount, Place, counter_of, place_of
+from loganalyze_parsers.numbers import NUMBER, goes_on, number
 
-_N = r"[-+]?(?:nan|inf|NaN|Inf|\d[\d.]*(?:[eE][-+]?\d+)?)"
-_PAIR = lazy.pattern(
-    rf"([A-Za-z][A-Za-z_ /.]{{0,120}}?)\s{{0,20}}[=:]\s{{0,20}}({_N})(?![\w.]*[/:]\d)"
+_WORD = r"(?!(?:nan|inf)\b)(?:[^\W\d][\w./%@-]{0,60})"
+_NAME = rf"(?P<name>{_WORD}(?: {_WORD}){{0,4}})"
+_VALUE = rf"(?P<value>{NUMBER})(?![\w.]*[/:]\d){UNIT}?(?![A-Za-z_])"
+_PAIR = lazy.pattern(rf"(?<![\w./]){_NAME}\s{{0,20}}[=:]\s{{0,20}}{_VALUE}", re.IGNORECASE)
+_BARE = lazy.pattern(rf"\s{{0,20}}{_NAME}\s{{1,9}}{_VALUE}(?=\s|$)", re.IGNORECASE)
+_FIELDS = lazy.pattern(r"[|;,\t]|:\s|\s-\s|\s{2,20}(?!nan\b|inf\b)(?=[^\W\d_])", re.IGNORECASE)
+#: An average meter's mean behind its last value, and other numbers in brackets.
+_BRACKETED = lazy.pattern(rf"\(\s{{0,9}}{NUMBER}[%z]?\s{{0,9}}\)")
+_METER = lazy.pattern(
+    rf"(?:^|\s)(Time|Data)\s{{1,9}}({NUMBER})\s{{0,9}}\(\s{{0,9}}{NUMBER}\s{{0,9}}\)"
 )
-_STEP = lazy.pattern(
-    r"\b(?:global[ _]step|step|iteration|iter|it)\b\s{0,20}[=: ]\s{0,20}\[?(\d+)"
-    r"(?:\s{0,20}/\s{0,20}\d+)?",
-    re.IGNORECASE,
-)
-#: `step 100 loss 2.34 lr 0.0001`: nothing between name and number, and nothing else on the line.
-_BARE = lazy.pattern(
-    rf"^(?:step|iter|iteration) (\d+)((?: {{1,20}}[a-z][a-z_/.]{{0,120}} {_N})+)$", re.IGNORECASE
-)
-_BARE_PAIR = lazy.pattern(rf"([A-Za-z][A-Za-z_/.]{{0,120}}) ({_N})")
-#: `Epoch: 3, train_loss: 1.23, val_loss: 1.5`: one line an epoch, the epoch is the step.
-_EPOCH = lazy.pattern(r"^epochs?\b\s{0,20}[=: ]?\s{0,20}\[?(\d+)\b", re.IGNORECASE)
-_COUNTER = lazy.pattern(
-    r"^(?:epoch|iteration|step|iter)\s{0,20}[=: ]?\s{0,20}(\d+)(?:/\d+)?:?$", re.IGNORECASE
-)
-_NAMES = {
-    "loss": ("loss", 1.0),
-    "train loss": ("loss", 1.0),
-    "train_loss": ("loss", 1.0),
-    "training loss": ("loss", 1.0),
-    "valid loss": ("val_loss", 1.0),
-    "val loss": ("val_loss", 1.0),
-    "val_loss": ("val_loss", 1.0),
-    "validation loss": ("val_loss", 1.0),
-    "test loss": ("val_loss", 1.0),
-    "lr": ("lr", 1.0),
-    "learning rate": ("lr", 1.0),
-    "learning_rate": ("lr", 1.0),
-    "gnorm": ("grad_norm", 1.0),
-    "grad_norm": ("grad_norm", 1.0),
-    "grad norm": ("grad_norm", 1.0),
-    "gradient norm": ("grad_norm", 1.0),
-    "step time": ("step_time_s", 1.0),
-    "entropy": ("entropy", 1.0),
-    "train perplexity": ("perplexity", 1.0),
-    "acc": ("token_accuracy", 1.0),
-    "norm": ("grad_norm", 1.0),
-    "tok/sec": ("tokens_per_s", 1.0),
-    "tok/s": ("tokens_per_s", 1.0),
-    "tokens/s": ("tokens_per_s", 1.0),
-    "tokens/sec": ("tokens_per_s", 1.0),
-    "samples/s": ("samples_per_s", 1.0),
-    "samples/sec": ("samples_per_s", 1.0),
-}
-_FORM = PairFormat(
-    start=lazy.pattern(r"(?!)"), pair=_PAIR, names=_NAMES,
-    dropped=frozenset({"step", "global step", "iteration", "iter", "epoch", "batch", "it"}),
-)  # fmt: skip
-_LEVEL = lazy.pattern(r"^(?:DEBUG|INFO|WARNING)\s+")
+_METER_NAMES = {"Time": "step_time_s", "Data": "data_time_s"}
+_LEVEL = lazy.pattern(r"^(?:[:|\-\s]{1,9}|\[?(?:DEBUG|INFO|WARNING|SUCCESS)\]?[:\s]{1,9})+")
+_WANTED = ("oss", "eward", "损失")
+#: Names of what counts, not of what is measured.
+_COUNTS = frozenset({
+    "raw/step", "raw/global step", "raw/global_step", "raw/iteration", "raw/iter", "raw/epoch",
+    "raw/batch", "raw/it", "raw/eta",
+})  # fmt: skip
 _MAX_CHARS = 2000
 
 
 class GenericReader:
-    """Remembers the last counter line, for loops that print it apart."""
+    """Remembers the last counter line, for loops that print it apart, and the last step."""
 
     open = False
 
     def __init__(self) -> None:
         """No counter yet."""
         self._counter: int | None = None
+        self._epoch: int | None = None
+        self._step: int | None = None
+        self._count = EpochCount()
 
     def feed(self, line: Line) -> Taken | None:
         """A line with a loss and a step; None for prose, source code and everything else."""
-        text = _LEVEL.sub("", line.text)
-        counter = _COUNTER.match(text)
+        text = _LEVEL.sub("", line.text.replace("：", ":"))
+        counter = counter_of(text)
         if counter is not None:
-            self._counter = int(counter[1])
+            self._counter, is_epoch = counter
+            self._epoch = self._counter if is_epoch else self._epoch
             return Taken(ignored="counter of the loop")
-        if len(text) > _MAX_CHARS or "loss" not in text.lower():
+        if len(text) > _MAX_CHARS or not any(word in text for word in _WANTED):
             return None
-        bare = _BARE.match(text)
-        pairs = _BARE_PAIR.findall(bare[2]) if bare else _PAIR.findall(text)
-        values = named([(k.lower(), v) for k, v in pairs], _FORM)
-        step = bare or _STEP.search(text) or _EPOCH.match(text)
-        number = int(step[1]) if step else self._counter
-        if number is None or not {"loss", "val_loss"} & values.keys():
+        place, rest = place_of(text)
+        values = _values(rest)
+        step = self._at(place) if _tells(values, place) else None
+        if step is None:
             return None
         reading = Reading(
-            step=number, ref=line.ref, values=values, rank=line.rank, wall_s=line.wall_s
+            step=step, ref=line.ref, values=values, rank=line.rank, wall_s=line.wall_s
         )
         return Taken(readings=[reading])
+
+    def _at(self, place: Place | None) -> int | None:
+        """The step of a line; one that tells none belongs to the last."""
+        if place is not None and place.step is not None:
+            epoch = self._epoch if place.epoch is None and place.total else place.epoch
+            self._step = self._count.step(place._replace(epoch=epoch))
+            return self._step
+        if self._step is not None:
+            return self._step
+        return place.epoch if place is not None else self._counter
 
     def finish(self) -> Taken:
         """Nothing is ever open."""
@@ -120,6 +108,39 @@ class GenericReader:
         """No bulk way."""
 
 
+def _tells(values: dict[str, float], place: Place | None) -> bool:
+    """A loss tells; a reward only beside a step."""
+    own = place is not None and place.step is not None
+    return bool({"loss", "val_loss"} & values.keys()) or (own and "reward" in values)
+
+
+def _values(text: str) -> dict[str, float]:
+    """Metrics of a line without its place; the first of two of one name counts."""
+    values: dict[str, float] = {}
+    for name, value in _METER.findall(text):
+        values.setdefault(_METER_NAMES[name], float(value))
+    text = _BRACKETED.sub(" ", _METER.sub(" ", text))
+    for pair in _pairs(text):
+        value = number(pair["value"])
+        if value is not None and not goes_on(pair.string, pair):
+            metric, scaled = metric_of(pair["name"], value, pair["unit"] or "")
+            if metric not in _COUNTS:
+                values.setdefault(metric, scaled)
+    return settled(values)
+
+
+def _pairs(text: str) -> Iterator[re.Match[str]]:
+    """`name: value` anywhere, and `name value` from the start of each field of the rest."""
+    yield from _PAIR.finditer(text)
+    for field in _FIELDS.split(_PAIR.sub("|", text)):
+        at = 0
+        while (pair := _BARE.match(field, at)) is not None:
+            yield pair
+            at = pair.end()
+
+
 DIALECT = Dialect(
-    name="home_made", markers=("oss", "poch", "iteration ", "step "), reader=GenericReader
+    name="home_made",
+    markers=("oss", "eward", "poch", "teration", "step ", "损失", "奖励"),
+    reader=GenericReader,
 )

@@ -12,7 +12,7 @@ from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.numbers import MAGNITUDE, NUMBER, goes_on, number, whole
 
 Names = Mapping[str, tuple[str, float]]
-_VALUE = lazy.pattern(rf"(?:np\.float\d+\()?({NUMBER})\)?\s*([KMGBTP](?![A-Za-z]))?(%)?")
+_VALUE = lazy.pattern(rf"(?:np\.\w{{1,12}}\()?({NUMBER})\)?\s*([KMGBTP](?![A-Za-z]))?(%)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,8 @@ def step_of(match: re.Match[str]) -> int | None:
     found = match.groupdict()
     if not found.get("step"):
         return None
-    step = whole(float(found["step"].replace(",", "")))
+    said = scaled(found["step"].replace(",", "").replace("k", "K"))
+    step = None if said is None else whole(round(said, 6))
     if step is not None and found.get("epoch") and found.get("total"):
         step += int(found["epoch"]) * int(found["total"])
     return step

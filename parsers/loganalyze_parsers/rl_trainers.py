@@ -18,38 +18,63 @@ from __future__ import annotations
 from loganalyze import lazy
 from loganalyze_parsers.pairs import PairFormat, pair_dialect
 
-_N = r"(?:np\.float\d+\()?[-+]?(?:nan|inf|[\d.]+(?:[eE][-+]?\d+)?)\)?"
+_GIB = 1024.0**3
+_N = r"(?:np\.\w{1,12}\()?[-+]?(?:nan|inf|[\d.]+(?:[eE][-+]?\d+)?)\)?"
 _NAMES = {
     "actor/kl_loss": ("kl", 1.0),
+    "actor/reward_kl_penalty": ("kl", 1.0),
     "critic/kl": ("kl", 1.0),
+    "train/kl_loss": ("kl", 1.0),
     "kl": ("kl", 1.0),
     "actor/entropy_loss": ("entropy", 1.0),
     "actor/entropy": ("entropy", 1.0),
+    "train/entropy_loss": ("entropy", 1.0),
     "entropy": ("entropy", 1.0),
     "actor/grad_norm": ("grad_norm", 1.0),
+    "actor_train/grad_norm": ("grad_norm", 1.0),
+    "train/grad_norm": ("grad_norm", 1.0),
+    "grad_norm": ("grad_norm", 1.0),
     "actor/lr": ("lr", 1.0),
     "actor_lr": ("lr", 1.0),
+    "train/lr": ("lr", 1.0),
+    "train/lr-pg_0": ("lr", 1.0),
+    "train/lr(1e-3)": ("lr", 1e-3),  # verl's first SFT trainer prints thousandths
     "actor/pg_clipfrac": ("clip_fraction", 1.0),
+    "train/pg_clipfrac": ("clip_fraction", 1.0),
+    "ppo_clip_ratio": ("clip_fraction", 1.0),
     "critic/score/mean": ("reward", 1.0),
+    "reward/overall": ("reward", 1.0),
     "reward": ("reward", 1.0),
     "rollout/raw_reward": ("reward", 1.0),
     "response_length/mean": ("response_length", 1.0),
     "response_length": ("response_length", 1.0),
     "rollout/response_len/mean": ("response_length", 1.0),
+    "rollout/response_lengths": ("response_length", 1.0),
     "timing_s/step": ("step_time_s", 1.0),
-    "perf/throughput": ("tokens_per_s_per_gpu", 1.0),
+    "train/time(s)": ("step_time_s", 1.0),
+    "time/step_total": ("step_time_s", 1.0),
+    "timing/step_total": ("step_time_s", 1.0),
     "perf/step_time": ("step_time_s", 1.0),
+    "perf/throughput": ("tokens_per_s_per_gpu", 1.0),
     "perf/tokens_per_gpu_per_sec": ("tokens_per_s_per_gpu", 1.0),
     "mfu/actor": ("mfu", 1.0),
     "perf/mfu/actor": ("mfu", 1.0),
+    "perf/mfu_actor": ("mfu", 1.0),
+    "train/mfu": ("mfu", 1.0),
+    "perf/max_memory_allocated_gb": ("mem_peak_allocated_bytes", _GIB),
+    "perf/max_memory_reserved_gb": ("mem_peak_reserved_bytes", _GIB),
+    "perf/cpu_memory_used_gb": ("host_mem_used_bytes", _GIB),
     "policy_loss": ("loss", 1.0),
     "actor/pg_loss": ("loss", 1.0),
     "train/loss": ("loss", 1.0),
-    "train/grad_norm": ("grad_norm", 1.0),
+    "val/loss": ("val_loss", 1.0),
+    "critic/vf_loss": ("aux_loss/value", 1.0),
+    "critic_loss": ("aux_loss/value", 1.0),
+    "train/value_loss": ("aux_loss/value", 1.0),
 }
 _VERL = PairFormat(
-    start=lazy.pattern(r"\bstep:(?P<step>\d+) - (?=[\w/]+:)"),
-    pair=lazy.pattern(rf"([\w/@.-]{{1,120}}):({_N})(?= - |$|\s)"),
+    start=lazy.pattern(r"\bstep:(?P<step>\d+) - (?=[\w/@.()-]{1,120}:)"),
+    pair=lazy.pattern(rf"([\w/@.()-]{{1,120}}):({_N})(?= - |$|\s)"),
     names=_NAMES,
 )
 _DICTS = PairFormat(

@@ -75,7 +75,8 @@ _MAXTEXT = PairFormat(
 _MLX = PairFormat(
     start=lazy.pattern(r"\bIter (?P<step>\d+): (?=(?:Train|Val) loss)"),
     pair=lazy.pattern(
-        r"(Train loss|Val loss|Learning Rate|It/sec|Tokens/sec|Trained Tokens|Peak mem|Val took)"
+        r"(Train loss|Val loss|Learning Rate|It/sec|Tokens/sec|Trained Tokens|Peak mem|Val took|"
+        r"Total rewards mean|Total rewards std|KL)"
         rf" ?({_N})"
     ),
     names={
@@ -86,6 +87,9 @@ _MLX = PairFormat(
         "Trained Tokens": ("tokens_seen", 1.0),
         "Peak mem": ("mem_peak_allocated_bytes", 1e9),
         "It/sec": ("raw/It/sec", 1.0),
+        "Total rewards mean": ("reward", 1.0),
+        "Total rewards std": ("reward_std", 1.0),
+        "KL": ("kl", 1.0),
     },
     mend=lambda values: _from_rate(values, "raw/It/sec"),
 )
@@ -126,7 +130,7 @@ _MM_NAMES = {
 _MM_PAIR = lazy.pattern(rf"(max mem|[A-Za-z_][\w./]{{0,120}}): ({_N})(?=[\s,]|$)")
 _MMENGINE = PairFormat(
     start=lazy.pattern(
-        r"\b(?:Epoch {0,9}(?:\(train\))? {0,9}\[(?P<number>\d+)\]|Iter *\(train\) *)"
+        r"\b(?:Epoch {0,9}(?:\(train\))? {0,9}\[(?P<number>\d+)\]|Iter {0,9}(?:\(train\))? {0,9})"
         r"\[ *(?P<step>\d+)/(?P<total>\d+)\]"
     ),
     pair=_MM_PAIR,
@@ -147,9 +151,9 @@ _XTUNER = PairFormat(
 )
 
 
-#: Levanter's bar; its counts are shortened, and a short one is exact to three digits only.
+#: Levanter's bar; its counts are shortened, so a step of `12.3kit` is exact to three digits only.
 _LEVANTER = PairFormat(
-    start=lazy.pattern(r"\bProgress on:train (?P<step>\d+)(?:\.0)?it/(?=\S+ rate:)"),
+    start=lazy.pattern(r"\bProgress on:train (?P<step>\d+(?:\.\d+)?[kM]?)it/(?=\S+ rate:)"),
     pair=lazy.pattern(rf"(rate|loss)[:=] ?({_N})"),
     names={"loss": ("loss", 1.0), "rate": ("raw/rate", 1.0)},
 )
@@ -198,7 +202,7 @@ DIALECTS = (
     ),
     pair_dialect(
         "mmengine",
-        ("Epoch", "Iter(train)"),
+        ("Epoch", "Iter(train)", "Iter ["),
         _MMENGINE,
         _MAE,
         _XTUNER,

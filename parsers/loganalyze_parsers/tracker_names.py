@@ -82,7 +82,8 @@ _TABLE: tuple[tuple[str, float, str], ...] = (
     ("tokens_per_s", 1.0,
      "iteration_time/tokens_per_second tokens_per_second tokens_per_sec train/tokens_per_sec "
      "train/tokens_per_second throughput/tokens_per_sec throughput/tokens_per_second "
-     "tokens_per_s tok_per_sec tokens/sec tok/s tok/sec"),
+     "tokens_per_s tok_per_sec tokens/sec tok/s tok/sec tokens/s tokens/second train/tok_per_sec "
+     "perf/tokens_per_sec perf/tokens_per_second"),
     ("tokens_per_s_per_gpu", 1.0,
      "throughput(tps) iteration_time/tokens_per_gpu_per_second perf/throughput "
      "throughput/device/tokens_per_second throughput/device/tokens_per_sec throughput/device/tps "
