@@ -23,7 +23,22 @@ def loss_run(context: Context) -> list[Finding]:
         found.extend(_loss_stretch(context, track, a, b) for a, b in _grouped(context, bad))
     found.extend(_counted(context, found))
     found.extend(_absent(context, found))
+    found.extend(_parts(context, found))
     return found
+
+
+def _parts(context: Context, known: list[Finding]) -> list[Finding]:
+    """Parts of the loss (a critic's, a router's) that stay NaN or Inf while the loss is finite."""
+    passing = context.value("nonfinite.passing_points")
+    found = []
+    for name in context.run.readings.columns:
+        for track in context.tracks(name) if name.startswith("aux_loss/") else ():
+            bad = ~np.isfinite(track.values)
+            for first, last in _grouped(context, bad):
+                covered = any(_covers(item, int(track.steps[first])) for item in known)
+                if not covered and (bad[first : last + 1].sum() > passing or bad.all()):
+                    found.append(_stretch(context, track, first, last, "loss_nonfinite", "warning"))
+    return found[:MOST]
 
 
 def _grouped(context: Context, bad: np.ndarray) -> list[tuple[int, int]]:

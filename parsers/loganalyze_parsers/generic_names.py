@@ -76,11 +76,13 @@ _NAMES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 #: Names of what may stand for the loss where a line names none.
 _ALMOST = frozenset({
-    "total loss", "lm loss", "ce loss", "cross entropy loss", "cross entropy", "nll loss", "ce",
+    "total loss", "ce loss", "cross entropy loss", "cross entropy", "nll loss", "ce",
     "policy loss", "pg loss", "actor loss", "grpo loss", "ppo loss", "loss total",
 })  # fmt: skip
 #: Words before a known name that do not change what it is.
-_NEUTRAL = frozenset({"train", "training", "batch", "current", "cur", "step", "iter", "的"})
+_NEUTRAL = frozenset(
+    {"train", "training", "batch", "current", "cur", "step", "iter", "reported", "的"}
+)
 #: Such words of a mean over more than one step.
 _MEANS = frozenset({"avg", "average", "mean", "running", "smoothed", "ema", "epoch"})
 _METRIC = {name: metric for metric, names in _NAMES.items() for name in names}

@@ -34,6 +34,7 @@ from loganalyze.model import Reading
 from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.generic_names import UNIT, metric_of, settled
 from loganalyze_parsers.generic_steps import EpochCount, Place, counter_of, place_of
+from loganalyze_parsers.markers import holds
 from loganalyze_parsers.numbers import NUMBER, goes_on, number
 
 _WORD = r"(?!(?:nan|inf)\b)(?:[^\W\d][\w./%@-]{0,60})"
@@ -45,9 +46,10 @@ _FIELDS = lazy.pattern(r"[|;,\t]|:\s|\s-\s|\s{2,20}(?!nan\b|inf\b)(?=[^\W\d_])",
 #: An average meter's mean behind its last value, and other numbers in brackets.
 _BRACKETED = lazy.pattern(rf"\(\s{{0,9}}{NUMBER}[%z]?\s{{0,9}}\)")
 _METER = lazy.pattern(
-    rf"(?:^|\s)(Time|Data)\s{{1,9}}({NUMBER})\s{{0,9}}\(\s{{0,9}}{NUMBER}\s{{0,9}}\)"
+    rf"(?:^|\s)(?:(Time|Data)\s{{1,9}}({NUMBER})\s{{0,9}}\(\s{{0,9}}{NUMBER}\s{{0,9}}\)"
+    rf"|(Batch|Data) \(t\):\s{{1,9}}({NUMBER}))"
 )
-_METER_NAMES = {"Time": "step_time_s", "Data": "data_time_s"}
+_METER_NAMES = {"Time": "step_time_s", "Batch": "step_time_s", "Data": "data_time_s"}
 _LEVEL = lazy.pattern(r"^(?:[:|\-\s]{1,9}|\[?(?:DEBUG|INFO|WARNING|SUCCESS)\]?[:\s]{1,9})+")
 _WANTED = ("oss", "eward", "损失")
 #: Names of what counts, not of what is measured.
@@ -55,6 +57,10 @@ _COUNTS = frozenset({
     "raw/step", "raw/global step", "raw/global_step", "raw/iteration", "raw/iter", "raw/epoch",
     "raw/batch", "raw/it", "raw/eta",
 })  # fmt: skip
+#: What only another trainer's line says: what its own format leaves is torn, and not for this one.
+_FOREIGN = ("elapsed time per iteration (ms)", "consumed samples:")
+#: The loss of such a line is an evaluation's.
+_EVALUATION = lazy.pattern(r"^\W{0,9}(?:eval|valid|val|test|dev)[a-z]{0,9}\b", re.IGNORECASE)
 _MAX_CHARS = 2000
 
 
@@ -78,10 +84,12 @@ class GenericReader:
             self._counter, is_epoch = counter
             self._epoch = self._counter if is_epoch else self._epoch
             return Taken(ignored="counter of the loop")
-        if len(text) > _MAX_CHARS or not any(word in text for word in _WANTED):
+        if not _wanted(text):
             return None
         place, rest = place_of(text)
         values = _values(rest)
+        if _EVALUATION.match(text) and "loss" in values:
+            values["val_loss"] = values.pop("loss")
         step = self._at(place) if _tells(values, place) else None
         if step is None:
             return None
@@ -108,6 +116,13 @@ class GenericReader:
         """No bulk way."""
 
 
+def _wanted(text: str) -> bool:
+    """Whether a line is short, speaks of a loss or a reward, and is no other trainer's."""
+    if len(text) > _MAX_CHARS or holds(text, _FOREIGN):
+        return False
+    return holds(text, _WANTED)
+
+
 def _tells(values: dict[str, float], place: Place | None) -> bool:
     """A loss tells; a reward only beside a step."""
     own = place is not None and place.step is not None
@@ -117,8 +132,8 @@ def _tells(values: dict[str, float], place: Place | None) -> bool:
 def _values(text: str) -> dict[str, float]:
     """Metrics of a line without its place; the first of two of one name counts."""
     values: dict[str, float] = {}
-    for name, value in _METER.findall(text):
-        values.setdefault(_METER_NAMES[name], float(value))
+    for name, value, other, said in _METER.findall(text):
+        values.setdefault(_METER_NAMES[name or other], float(value or said))
     text = _BRACKETED.sub(" ", _METER.sub(" ", text))
     for pair in _pairs(text):
         value = number(pair["value"])
@@ -141,6 +156,6 @@ def _pairs(text: str) -> Iterator[re.Match[str]]:
 
 DIALECT = Dialect(
     name="home_made",
-    markers=("oss", "eward", "poch", "teration", "step ", "损失", "奖励"),
+    markers=("oss", "eward", "poch", "teration", "step ", "step:", "损失", "奖励"),
     reader=GenericReader,
 )

@@ -61,7 +61,9 @@ _EVALUATION = PairFormat(
     names=_NAMES,
 )
 _BARS = PairFormat(
-    start=lazy.pattern(r"\bstep +(?P<step>\d+)(?:/\d+)? *\| *(?=(?:train )?loss)"),
+    start=lazy.pattern(
+        r"(?<![Vv]al )(?<![Tt]est )\bstep +(?P<step>\d+)(?:/\d+)? *\| *(?=(?:train )?loss)"
+    ),
     pair=lazy.pattern(rf"(?<!\w)(loss|lr|norm|dt|tok/sec):? +({_NUMBER})"),
     names=_NAMES,
 )

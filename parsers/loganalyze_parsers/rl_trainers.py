@@ -1,7 +1,8 @@
-"""RL trainers with one line an iteration: verl, OpenRLHF, slime.
+"""RL trainers with one line an iteration: verl, OpenRLHF, slime, trlx.
 
     (TaskRunner pid=123) step:40 - actor/kl_loss:0.001 - critic/score/mean:0.31
     (Actor pid=9) Global step 40: {'policy_loss': 0.01, 'kl': 0.02, 'reward': 0.3}
+    [losses/total_loss: 0.12 | losses/value_loss: 0.13]:   1%| | 12/1000 [00:30<41:10,  2.5s/it]
     (RolloutManager pid=7) rollout.py:99 - rollout 40: {'rollout/response_len/mean': 2773.7}
 
 verl prints values as plain numbers or `np.float64(0.3)`; its `step:0` line has validation only.
@@ -82,11 +83,26 @@ _DICTS = PairFormat(
     pair=lazy.pattern(rf"'([^']+)': ({_N})"),
     names=_NAMES,
 )
+#: trlx hangs its losses before the bar, which has the step.
+_TRLX = PairFormat(
+    start=lazy.pattern(
+        r"^\[(?=loss(?:es)?/[^\]|]{1,80}(?:\|[^\]|]{1,80}){0,30}\]: {1,9}\d{1,3}%\|[^|]{0,200}\| "
+        r"(?P<step>\d{1,15})/)"
+    ),
+    pair=lazy.pattern(rf"([\w/]{{1,80}}): ({_N})(?=[ \]])"),
+    names={
+        "losses/total_loss": ("loss", 1.0),
+        "losses/loss": ("loss", 1.0),
+        "losses/policy_loss": ("aux_loss/policy", 1.0),
+        "losses/value_loss": ("aux_loss/value", 1.0),
+    },
+)
 
 DIALECT = pair_dialect(
     "rl_trainers",
-    ("step:", "Global step", "rollout ", "perf ", "step "),
+    ("step:", "Global step", "rollout ", "perf ", "step ", "[loss"),
     _VERL,
     _DICTS,
-    about="RL trainers: verl, OpenRLHF, slime",
+    _TRLX,
+    about="RL trainers: verl, OpenRLHF, slime, trlx",
 )

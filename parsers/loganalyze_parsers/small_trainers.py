@@ -72,6 +72,11 @@ _MAXTEXT = PairFormat(
         "lm_loss": ("aux_loss/lm", 1.0),
     },
 )
+_MAXTEXT_EVALUATION = PairFormat(
+    start=lazy.pattern(r"\beval metrics after step: (?P<step>\d+), "),
+    pair=lazy.pattern(rf"([\w/]{{1,120}})=({_N})"),
+    names={"loss": ("val_loss", 1.0)},
+)
 _MLX = PairFormat(
     start=lazy.pattern(r"\bIter (?P<step>\d+): (?=(?:Train|Val) loss)"),
     pair=lazy.pattern(
@@ -194,7 +199,13 @@ DIALECTS = (
     pair_dialect(
         "nanotron", ("iteration: ",), _NANOTRON, about="nanotron (values of three digits)"
     ),
-    pair_dialect("maxtext", ("completed step: ",), _MAXTEXT, about="MaxText"),
+    pair_dialect(
+        "maxtext",
+        ("completed step: ", "eval metrics after step: "),
+        _MAXTEXT,
+        _MAXTEXT_EVALUATION,
+        about="MaxText",
+    ),
     pair_dialect("mlx", ("Train loss ", "Val loss "), _MLX, about="MLX and mlx-lm"),
     pair_dialect("tinygrad", (" s run, ",), _TINYGRAD, about="tinygrad"),
     Dialect(

@@ -6,6 +6,8 @@ import math
 from pathlib import Path
 
 import pytest
+from loganalyze_parsers import generic_pairs
+from loganalyze_parsers.samples import rows_of
 from textlogs import run_of
 
 GIB = 1024.0**3
@@ -264,3 +266,70 @@ def test_line_that_tells_nothing_new_is_ignored_by_a_rule(line: str, tmp_path: P
     """A tracker's summary, an actor's particulars, a runtime's notes: known, and not read."""
     (source,) = run_of(f"{line}\n", tmp_path).sources
     assert (source.account.ignored_total, source.account.unknown) == (1, 0)
+
+
+EVALUATIONS = (
+    "eval metrics after step: 40, loss=2.5, total_weights=4096.0",
+    "Eval step 40 | loss: 2.5",
+    "Validation: step 40, loss 2.5",
+)
+
+
+@pytest.mark.parametrize("line", EVALUATIONS)
+def test_loss_of_an_evaluation_is_no_training_loss(line: str, tmp_path: Path) -> None:
+    """A line that begins as an evaluation gives a validation loss."""
+    (row,) = run_of(f"{line}\n", tmp_path).readings.iter_rows(named=True)
+    assert (row["step"], row["val_loss"]) == (40, 2.5)
+    assert "loss" not in row
+
+
+def test_evaluation_batches_stand_at_the_last_step(tmp_path: Path) -> None:
+    """Batches of a test set are no steps of the training."""
+    text = (
+        "Epoch: [0][ 90/100]\tTime 0.1 (0.1)\tLoss 2.5e+00 (2.6e+00)\n"
+        "Test: [ 5/10]\tTime 0.1 (0.1)\tLoss 2.75e+00 (2.8e+00)\n"
+        "Epoch: [1][  0/100]\tTime 0.1 (0.1)\tLoss 2.25e+00 (2.25e+00)\n"
+    )
+    run = run_of(text, tmp_path)
+    assert run.readings["step"].to_list() == [90, 90, 100]
+    assert run.readings["loss"].to_list() == [2.5, None, 2.25]
+    assert run.readings["val_loss"].to_list() == [None, 2.75, None]
+
+
+def test_trlx_hangs_its_losses_before_the_bar(tmp_path: Path) -> None:
+    """The step of the losses in a bar's description is the bar's."""
+    line = (
+        "[losses/total_loss: 0.50 | losses/policy_loss: -0.25 | losses/value_loss: 0.75]:   2%|2"
+        "   | 20/1000 [00:50<41:10,  2.5s/it]\n"
+    )
+    (row,) = run_of(line, tmp_path).readings.iter_rows(named=True)
+    assert (row["step"], row["loss"]) == (20, 0.5)
+    assert (row["aux_loss/policy"], row["aux_loss/value"]) == (-0.25, 0.75)
+
+
+def test_megatron_line_that_another_rank_tore_is_left_alone() -> None:
+    """What the format that owns a line does not take is no home-made loop's line either."""
+    line = (
+        "iteration 30/ 90 | consumed samples: 240 | elapsed time per iteration (ms): 75.5 | "
+        "global batch size: 1 iteration 0 | loss: 4.5E+00 | loss scale: 1.0"
+    )
+    assert rows_of(generic_pairs.DIALECT, line) == []
+    assert rows_of(generic_pairs.DIALECT, "iteration 30/ 90 | loss: 4.5E+00") == [
+        (30, {"loss": 4.5})
+    ]
+
+
+TABLES = [
+    ("epochs.csv", "Epoch,Train Loss,Val Loss\n1,3.5,3.75\n2,3.25,3.5\n"),
+    ("log.txt", '{"train_loss": 3.5, "test_loss": 3.75, "epoch": 1}\n'
+                '{"train_loss": 3.25, "test_loss": 3.5, "epoch": 2}\n'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text"), TABLES)
+def test_table_of_epochs_is_a_history(name: str, text: str, tmp_path: Path) -> None:
+    """Where a table has a loss and an epoch but no step, a row is an epoch."""
+    rows = run_of(text, tmp_path, name).readings
+    assert rows["step"].to_list() == [1, 2]
+    assert rows["loss"].to_list() == [3.5, 3.25]
+    assert rows["val_loss"].to_list() == [3.75, 3.5]
