@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from loganalyze import lazy
 from loganalyze_parsers.numbers import BYTES, MAGNITUDE
@@ -101,7 +102,7 @@ UNIT = (
 
 def metric_of(name: str, value: float, unit: str) -> tuple[str, float]:
     """Metric and value in its unit; `raw/<name>` and the number as printed for other names."""
-    metric = _known(_SPACES.sub(" ", name.lower()).strip())
+    metric = _known(name)
     if metric is None or (metric.startswith("mem_") and unit.lower() not in BYTES):
         return f"raw/{name.lower().strip()}", value * MAGNITUDE.get(unit, 1.0)
     return metric, value * _factor(metric, name, value, unit)
@@ -118,8 +119,10 @@ def settled(values: dict[str, float]) -> dict[str, float]:
     return values
 
 
+@lru_cache(maxsize=4096)
 def _known(name: str) -> str | None:
     """The metric of a name; "mean of loss" and "almost loss" are settled later."""
+    name = _SPACES.sub(" ", name.lower()).strip()
     for spelled in (name, name.replace("/", " ")):
         words = spelled.split(" ")
         mean = False

@@ -43,6 +43,11 @@ _VALUE = rf"(?P<value>{NUMBER})(?![\w.]*[/:]\d){UNIT}?(?![A-Za-z_])"
 _PAIR = lazy.pattern(rf"(?<![\w./]){_NAME}\s{{0,20}}[=:]\s{{0,20}}{_VALUE}", re.IGNORECASE)
 _BARE = lazy.pattern(rf"\s{{0,20}}{_NAME}\s{{1,9}}{_VALUE}(?=\s|$)", re.IGNORECASE)
 _FIELDS = lazy.pattern(r"[|;,\t]|:\s|\s-\s|\s{2,20}(?!nan\b|inf\b)(?=[^\W\d_])", re.IGNORECASE)
+#: `128.3k tok/s`: a speed that stands before its name.
+_SPEED = lazy.pattern(
+    rf"(?<![\w.,])({NUMBER})\s?([kKM]?)\s?(tok(?:en)?s?/s(?:ec)?|samples?/s(?:ec)?|s/it)(?![\w/])",
+    re.IGNORECASE,
+)
 #: An average meter's mean behind its last value, and other numbers in brackets.
 _BRACKETED = lazy.pattern(rf"\(\s{{0,9}}{NUMBER}[%z]?\s{{0,9}}\)")
 _METER = lazy.pattern(
@@ -132,26 +137,34 @@ def _tells(values: dict[str, float], place: Place | None) -> bool:
 def _values(text: str) -> dict[str, float]:
     """Metrics of a line without its place; the first of two of one name counts."""
     values: dict[str, float] = {}
-    for name, value, other, said in _METER.findall(text):
-        values.setdefault(_METER_NAMES[name or other], float(value or said))
-    text = _BRACKETED.sub(" ", _METER.sub(" ", text))
+    if "(" in text:
+        for name, value, other, said in _METER.findall(text):
+            values.setdefault(_METER_NAMES[name or other], float(value or said))
+        text = _BRACKETED.sub(" ", _METER.sub(" ", text))
     for pair in _pairs(text):
         value = number(pair["value"])
         if value is not None and not goes_on(pair.string, pair):
             metric, scaled = metric_of(pair["name"], value, pair["unit"] or "")
             if metric not in _COUNTS:
                 values.setdefault(metric, scaled)
+    for said, unit, name in _SPEED.findall(text) if "/s" in text or "s/it" in text else ():
+        metric, scaled = metric_of(name, float(said), unit.upper())
+        values.setdefault(metric, scaled)
     return settled(values)
 
 
 def _pairs(text: str) -> Iterator[re.Match[str]]:
     """`name: value` anywhere, and `name value` from the start of each field of the rest."""
-    yield from _PAIR.finditer(text)
-    for field in _FIELDS.split(_PAIR.sub("|", text)):
+    rest, at = [], 0
+    for pair in _PAIR.finditer(text):
+        rest.append(text[at : pair.start()])
+        at = pair.end()
+        yield pair
+    for field in _FIELDS.split("|".join([*rest, text[at:]])):
         at = 0
-        while (pair := _BARE.match(field, at)) is not None:
-            yield pair
-            at = pair.end()
+        while (bare := _BARE.match(field, at)) is not None:
+            yield bare
+            at = bare.end()
 
 
 DIALECT = Dialect(

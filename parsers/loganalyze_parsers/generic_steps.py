@@ -31,7 +31,7 @@ _GLOBAL = lazy.pattern(
 )
 _NAMED = lazy.pattern(
     r"(?<![/\w])(?:train(?:ing)?[ _])?(?:step|iteration|iter|it|batch|iter_num|batch_idx|update|"
-    r"训练次数|步数|迭代次数|迭代)(?![A-Za-z_])"
+    r"训练次数|步数|迭代次数|迭代)(?![A-Za-z_])(?:\.{3})?"
     rf"\s{{0,20}}[=: ]?\s{{0,20}}[\[(]?\s{{0,9}}{_WHOLE}{_OF}[\])]?",
     re.IGNORECASE,
 )
@@ -41,7 +41,7 @@ _BRACKET = lazy.pattern(
     rf"|(?<![\d./]){_WHOLE}\s{{0,9}}/\s{{0,9}}{_WHOLE}\s{{1,9}}(?:batches|steps|iters)\b"
 )
 _EPOCH = lazy.pattern(
-    r"(?:^|[-|:\]>,;)] {0,3})(?:(?:start|end) of )?(?:train(?:ing)?[ _])?epochs?\b"
+    r"(?:^|[-|:\]>,;)] {0,3})(?:(?:start|end) of )?(?:train(?:ing)?[ _])?epochs?\b(?:\.{3})?"
     rf"\s{{0,20}}[=: ]?\s{{0,20}}[\[(]?\s{{0,9}}{_WHOLE}{_OF}\s{{0,3}}[\])]?",
     re.IGNORECASE,
 )
@@ -53,6 +53,7 @@ _COUNTER = lazy.pattern(
     r"[\[(]?(?P<at>\d{1,15})(?:\s?/\s?\d{1,15})?[\])]?:?$",
     re.IGNORECASE,
 )
+_MOST_COUNTER = 80  # characters
 
 
 class Place(NamedTuple):
@@ -72,7 +73,7 @@ def counter_of(text: str) -> tuple[int, bool] | None:
     >>> counter_of("Epoch: 2/30"), counter_of("iteration 9/10000"), counter_of("step 3: loss 1")
     ((2, True), (9, False), None)
     """
-    found = _COUNTER.match(text)
+    found = _COUNTER.match(text) if len(text) < _MOST_COUNTER else None
     return None if found is None else (int(found["at"]), "epoch" in found["what"].lower())
 
 

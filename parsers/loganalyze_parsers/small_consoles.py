@@ -1,4 +1,5 @@
-"""One line a step, in cells: nanochat, llama2.c, torchtune, prime-rl, picotron, lingua.
+"""One line a step, in cells: nanochat, llama2.c, torchtune, prime-rl, picotron, lingua,
+InternEvo.
 
     step 00042/21400 (0.20%) | loss: 6.123456 | dt: 512.50ms | tok/sec: 424,242 | mfu: 45.12
     Step 00250 | Validation bpb: 1.1234
@@ -7,6 +8,7 @@
     SUCCESS Step 3 | Time: 5.13s | Loss: 12.25 | Grad. Norm: 8.2 | Throughput: 3324 tokens/s
     [rank 0] Step: 7 | Loss: 11.0235 | Global batch size: 1.0M | Tokens/s: 123.4K | MFU: 38.12%
     step: 100  acc: 1  loss:  5.1234  grad: 1.23e+00  flops: 3.21e+14  wps: 4.51e+04  iter:  0.712
+    tflops=201.3 step=100 loss=3.1234 tgs (tokens/gpu/second)=4123.1 lr=0.0001 loss_scale=65536.0
 
 nanochat's loss is smoothed over steps, its mfu a percentage without a sign. picotron counts a batch
 in tokens and GB as 1e9 bytes; torchtune's and prime-rl's memory is in GiB. lingua's flops and wps
@@ -28,7 +30,7 @@ _GIB = 1024.0**3
 _N = r"[-+]?(?:nan|inf|NaN|[\d.,]+(?:[eE][-+]?\d+)?)"
 
 _NANOCHAT = PairFormat(
-    start=lazy.pattern(r"\bstep (?P<step>\d+)(?:/\d+)? \([\d.]{1,9}%\) *\| *(?=loss: )"),
+    start=lazy.pattern(r"\bstep (?P<step>\d+)(?:/\d+)? \([\d.]{1,9}%\) \| (?=loss: )"),
     pair=lazy.pattern(rf"(?<=\| )([a-z][a-z0-9_/ ]{{0,40}}): ({_N})"),
     names={
         "loss": ("loss", 1.0),
@@ -136,6 +138,21 @@ _LINGUA = PairFormat(
         "mem": ("raw/mem share", 0.01),
     },
 )
+_INTERNEVO = PairFormat(
+    start=lazy.pattern(rf"\btflops=(?P<tflops>{_N}) step=(?P<step>\d+) (?=loss=)"),
+    pair=lazy.pattern(
+        rf"([a-z_]{{1,60}}|tgs \(tokens/gpu/second\))=(?:\{{'[^']{{1,60}}': )?({_N})(?=[ ,}}]|$)"
+    ),
+    names={
+        "tflops": ("tflops_per_gpu", 1.0),
+        "loss": ("loss", 1.0),
+        "tgs (tokens/gpu/second)": ("tokens_per_s_per_gpu", 1.0),
+        "lr": ("lr", 1.0),
+        "loss_scale": ("loss_scale", 1.0),
+        "grad_norm": ("grad_norm", 1.0),
+        "num_consumed_tokens": ("tokens_seen", 1.0),
+    },
+)
 
 
 def _without_placeholder(values: dict[str, float]) -> dict[str, float]:
@@ -146,12 +163,19 @@ def _without_placeholder(values: dict[str, float]) -> dict[str, float]:
 
 
 DIALECTS = (
-    pair_dialect("nanochat", ("step ", "Step "), _NANOCHAT, _NANOCHAT_EVALUATION, about="nanochat"),
+    pair_dialect(
+        "nanochat",
+        ("%) | loss: ", "Validation bpb: ", "CORE metric: "),
+        _NANOCHAT,
+        _NANOCHAT_EVALUATION,
+        about="nanochat",
+    ),
     pair_dialect("llama2c", (" | loss ",), _LLAMA2C, about="llama2.c"),
     pair_dialect("torchtune", (" | loss:",), _TORCHTUNE, about="torchtune"),
     pair_dialect(
         "prime_rl", (" | Time: ",), _PRIME, _PRIME_ROLLOUTS, about="prime-rl's trainer and rollouts"
     ),
-    pair_dialect("picotron", ("Loss: ",), _PICOTRON, about="picotron"),
+    pair_dialect("picotron", ("Global batch size: ",), _PICOTRON, about="picotron"),
     pair_dialect("lingua", (" acc: ",), _LINGUA, about="Meta's lingua"),
+    pair_dialect("internevo", ("tflops=",), _INTERNEVO, about="InternEvo and InternLM"),
 )

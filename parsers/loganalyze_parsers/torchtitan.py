@@ -32,6 +32,7 @@ _NAMES = {
     "tflops:": ("tflops_per_gpu", 1.0),
     "mfu:": ("mfu", 0.01),
     "lr:": ("lr", 1.0),  # printed by several forks
+    "learning_rate:": ("lr", 1.0),
 }
 
 

@@ -39,6 +39,10 @@ HOME_MADE = [
     ("step: 30   train loss: 3.5   test loss: 3.75   tokens/gpu/sec: 9250.5   MFU: 61.5%", 30,
      {"loss": 3.5, "val_loss": 3.75, "tokens_per_s_per_gpu": 9250.5, "mfu": 0.615}),
     ("Train Step 8/400 | Train Reward: 0.375", 8, {"reward": 0.375}),
+    ("Step... (250 | Loss: 3.25, Learning Rate: 0.0004)", 250, {"loss": 3.25, "lr": 4e-4}),
+    ("step 90, loss 2.25, lr 1.0e-04, 64.5k tok/s", 90,
+     {"loss": 2.25, "lr": 1e-4, "tokens_per_s": 64500}),
+    ("Ep 2 (Step 000030): Train loss 6.25, Val loss 6.5", 30, {"loss": 6.25, "val_loss": 6.5}),
 ]  # fmt: skip
 CONSOLES = [
     ("nanochat", "step 00030/09000 (0.33%) | loss: 5.25 | lrm: 0.50 | dt: 250.00ms | "
@@ -65,6 +69,12 @@ CONSOLES = [
      "mem: 64%  pow: 500.5 W", 70,
      {"loss": 6.25, "grad_norm": 2.5, "tflops_per_gpu": 400, "tokens_per_s_per_gpu": 55000,
       "step_time_s": 0.5, "data_time_s": 0.002, "lr": 1.5e-4, "gpu_power_w": 500.5}),
+    ("internevo", "2031-02-03 04:05:06,789 INFO record_metrics.py:30 in record -- tflops=150.5 "
+     "step=20 loss=4.25 tgs (tokens/gpu/second)=3500.5 lr=0.0002 loss_scale=1024.0 "
+     "grad_norm={'0_default': 1.75, '1_fp32': 0.5} num_consumed_tokens=4096 adam_beta2=0.95", 20,
+     {"loss": 4.25, "tflops_per_gpu": 150.5, "tokens_per_s_per_gpu": 3500.5, "lr": 2e-4,
+      "loss_scale": 1024, "grad_norm": 1.75, "tokens_seen": 4096}),
+    ("nanogpt", "step 60 | loss 2.5 | step time 15.50ms", 60, {"loss": 2.5, "step_time_s": 0.0155}),
     ("levanter", "INFO :: Progress on:train 4.5kit/90kit rate:1.5it/s remaining:9:10:00 "
      "elapsed:50:00 postfix:loss=2.75", 4500, {"loss": 2.75}),
     ("mlx", "Iter 20: Train loss -0.125, Total rewards mean 0.625, Total rewards std 0.5, Grouped "
