@@ -263,8 +263,8 @@ def test_verl_sft_line_prints_thousandths(tmp_path: Path) -> None:
 
 
 NOISE = (
-    "(main_task pid=82) wandb:             actor/grad_norm 0.25",
-    "wandb:        val/acc@1 nan",
+    "(main_task pid=82) wandb:             training/global_step 54",
+    "wandb:        _runtime 288",
     "        actor_id: 0123456789abcdef",
     "        ip: 10.0.0.7",
     "I0203 04:05:06.789012       7 some_profiler.cc:121] Profiler session initializing.",
