@@ -263,7 +263,7 @@ def test_verl_sft_line_prints_thousandths(tmp_path: Path) -> None:
 
 
 NOISE = (
-    "(main_task pid=82) wandb:                       _step 54",
+    "(main_task pid=82) wandb:                       _timestamp 54.5",
     "wandb:        _runtime 288",
     "        actor_id: 0123456789abcdef",
     "        ip: 10.0.0.7",
