@@ -69,7 +69,7 @@ def growth_before(context: CheckContext) -> CheckResult:
             continue
         values = track.values[track.steps < end]
         values = values[np.isfinite(values)][-200:]
-        if len(values) < 6:
+        if len(values) < 6 or values.min() <= 0:  # a policy's loss goes through zero: no ratio
             continue
         known = True
         level, top = median(values), float(values[-30:].max())

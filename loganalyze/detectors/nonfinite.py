@@ -24,6 +24,7 @@ def loss_run(context: Context) -> list[Finding]:
         found.extend(_loss_stretch(context, track, a, b) for a, b in _grouped(context, bad))
     found.extend(_counted(context, found))
     found.extend(_absent(context, found))
+    found.extend(_parts(context, found))
     return found
 
 
@@ -32,6 +33,22 @@ def _losses(context: Context) -> tuple[Track, ...]:
     if context.has("loss"):
         return context.tracks("loss")
     return tuple(track for name in context.family(_OTHERS) for track in context.tracks(name))
+
+
+def _parts(context: Context, known: list[Finding]) -> list[Finding]:
+    """Parts of the loss (a critic's, a router's) that stay NaN or Inf while the loss is finite."""
+    if not context.has("loss"):
+        return []
+    passing = context.value("nonfinite.passing_points")
+    found = []
+    for name in context.family(_OTHERS):
+        for track in context.tracks(name):
+            bad = ~np.isfinite(track.values)
+            for first, last in _grouped(context, bad):
+                covered = any(_covers(item, int(track.steps[first])) for item in known)
+                if not covered and (bad[first : last + 1].sum() > passing or bad.all()):
+                    found.append(_stretch(context, track, first, last, "loss_nonfinite", "warning"))
+    return found[:MOST]
 
 
 def _grouped(context: Context, bad: np.ndarray) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Records of several lines under a heading: Composer / llm-foundry, OLMo and OLMo-core.
+"""Records of several lines under a heading: Composer / llm-foundry, OLMo, OLMo-core, torchforge.
 
     [epoch=1][batch=40/4800]:
          Train loss/train/total: 7.1234
@@ -6,8 +6,10 @@
     2031-04-02 10:11:12.345 node01:0  olmo.train:908  INFO    [step=40/739328,epoch=0]
         optim/total_grad_norm=231.7
         train/CrossEntropyLoss=12.18
+    === [global_reduce] - METRICS STEP 40 ===
+      grpo_loss/total_loss: 0.0123
 
-Composer counts memory in GB of 1e9 bytes and time in hours.
+Composer counts memory in GB of 1e9 bytes and time in hours; OLMo-core's mfu is a percentage.
 
 >>> from loganalyze_parsers.samples import rows_of
 >>> head = "[epoch=1][batch=40/4800]:"
@@ -29,6 +31,7 @@ from loganalyze_parsers.pairs import scaled
 
 _HEADING = lazy.pattern(
     r"\[(?:epoch=\d+\]\[)?(?:batch|step)=(?P<step>[\d,]{1,20})(?:/[\d,]{1,20})?[^\]]{0,200}\]:?$"
+    r"|^=== \[\w{1,40}\] - METRICS STEP (?P<reduced>\d{1,15}) ===$"
 )
 _ROW = lazy.pattern(r"^(?:- )?(?P<key>[A-Za-z][\w /().%-]*?)(?:: +|=)(?P<value>[-+\w.,]+%?)$")
 _GIB = 1024.0**3
@@ -36,7 +39,15 @@ _NAMES = {
     "loss/train/total": ("loss", 1.0),
     "train/CrossEntropyLoss": ("loss", 1.0),
     "train/CE loss": ("loss", 1.0),
+    "grpo_loss/total_loss": ("loss", 1.0),
+    "rl_trainer/avg_grpo_loss": ("loss", 1.0),
+    "grpo_loss/kl_divergence_mean": ("kl", 1.0),
+    "grpo_loss/entropy_mean": ("entropy", 1.0),
+    "reward/evaluate_response/avg_total_reward": ("reward", 1.0),
+    "episode/avg_response_tokens": ("response_length", 1.0),
+    "rl_trainer/learning_rate": ("lr", 1.0),
     "train/Perplexity": ("perplexity", 1.0),
+    "train/PPL": ("perplexity", 1.0),
     "metrics/train/LanguagePerplexity": ("perplexity", 1.0),
     "metrics/eval/LanguageCrossEntropy": ("val_loss", 1.0),
     "eval/CrossEntropyLoss": ("val_loss", 1.0),
@@ -46,14 +57,22 @@ _NAMES = {
     "optim/learning_rate_group0": ("lr", 1.0),
     "optim/LR (group 0)": ("lr", 1.0),
     "lr-DecoupledAdamW/group0": ("lr", 1.0),
+    "optim/step skipped": ("skipped_steps", 1.0),
     "memory/allocated_mem": ("mem_allocated_bytes", 1e9),
+    "memory/current_allocated_mem": ("mem_allocated_bytes", 1e9),
+    "memory/current_reserved_mem": ("mem_reserved_bytes", 1e9),
+    "memory/current_active_mem": ("mem_active_bytes", 1e9),
     "memory/peak_allocated_mem": ("mem_peak_allocated_bytes", 1e9),
     "memory/reserved_mem": ("mem_reserved_bytes", 1e9),
     "memory/peak_reserved_mem": ("mem_peak_reserved_bytes", 1e9),
     "memory/active_mem": ("mem_active_bytes", 1e9),
     "memory/alloc_retries": ("alloc_retries", 1.0),
     "System/Peak GPU Memory (MB)": ("mem_peak_allocated_bytes", 1e6),
+    "system/GPU active mem (GiB)": ("mem_active_bytes", _GIB),
+    "system/GPU reserved mem (GiB)": ("mem_reserved_bytes", _GIB),
     "throughput/total_tokens": ("tokens_seen", 1.0),
+    "throughput/total tokens": ("tokens_seen", 1.0),
+    "throughput/device/MFU": ("mfu", 0.01),
     "throughput/device/TPS": ("tokens_per_s_per_gpu", 1.0),
     "throughput/device/tokens_per_second": ("tokens_per_s_per_gpu", 1.0),
     "throughput/device/tokens_per_sec": ("tokens_per_s_per_gpu", 1.0),
@@ -85,7 +104,7 @@ class HeadedReader:
         heading = _HEADING.search(line.text)
         if heading is not None:
             taken = self._close()
-            self._first, self._step = line, int(heading["step"].replace(",", ""))
+            self._first, self._step = line, _step_of(heading)
             self._end = line.ref.offset + line.ref.length
             taken.ignored = "heading of a record"
             return taken
@@ -134,13 +153,26 @@ class HeadedReader:
         """No bulk way."""
 
 
+def _step_of(heading: re.Match[str]) -> int:
+    return int((heading["step"] or heading["reduced"]).replace(",", ""))
+
+
 def _bare(key: str) -> str:
     return key.removeprefix("Train ").removeprefix("Eval ").strip()
 
 
 DIALECT = Dialect(
     name="composer_olmo",
-    markers=("batch=", "[step=", "loss/train/total", "memory/", "metrics/", "train/", "System/"),
+    markers=(
+        "batch=",
+        "[step=",
+        "loss/train/total",
+        "memory/",
+        "metrics/",
+        "train/",
+        "System/",
+        "METRICS STEP",
+    ),
     reader=HeadedReader,
     commas="thousands",
 )

@@ -134,3 +134,13 @@ def knows_any(names: Sequence[str]) -> bool:
     """Whether one of the columns is a known metric (an epoch alone does not count)."""
     found = (known(name) for name in names)
     return any(one is not None and one[0] != "epoch" for one in found)
+
+
+def tells_epochs(names: Sequence[str]) -> bool:
+    """Whether the columns are an epoch and a loss: one row an epoch, which is the step.
+
+    >>> tells_epochs(["Epoch", "train_loss"]), tells_epochs(["epoch", "lr"])
+    (True, False)
+    """
+    found = {one[0] for one in map(known, names) if one is not None}
+    return any(name.lower() == "epoch" for name in names) and bool({"loss", "val_loss"} & found)

@@ -2,6 +2,7 @@
 
     wandb-history.jsonl   {"loss": 2.1, "_step": 4, "_runtime": 9.5, "_timestamp": 1.6e9}
     wandb-events.jsonl    {"system.cpu": 3.1, "system.gpu.0.gpu": 80, "_timestamp": 1.6e9, ...}
+    log.txt               {"train_lr": 1e-5, "train_loss": 4.06, "epoch": 47}
 
 Bare NaN and Infinity are numbers, and so are these words in quotes. The last line may be cut. The
 system metrics of wandb-events.jsonl take their steps, by time, from the history beside them.
@@ -27,7 +28,7 @@ from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.blocks import Block, open_bytes, read_blocks
 from loganalyze_parsers.bulk_lines import text_of
 from loganalyze_parsers.digits import Ints
-from loganalyze_parsers.history import Table, has_axis, history_batch, knows_any
+from loganalyze_parsers.history import Table, has_axis, history_batch, knows_any, tells_epochs
 from loganalyze_parsers.history_rows import Grown
 from loganalyze_parsers.huggingface_keys import kind_of
 from loganalyze_parsers.json_rows import object_reader
@@ -73,7 +74,9 @@ def sniff(head: Head) -> float:
     ]
     if not found or ("_step" not in keys and kind_of(keys)):
         return 0.0
-    return 0.5 if has_axis(flat) and knows_any(flat) else 0.0
+    if has_axis(flat) and knows_any(flat):
+        return 0.5
+    return 0.5 if isinstance(found.get("epoch"), int) and tells_epochs(flat) else 0.0
 
 
 def parse(path: Path, source: int) -> Iterator[Batch]:
@@ -82,7 +85,7 @@ def parse(path: Path, source: int) -> Iterator[Batch]:
         yield _events(path, source)
         return
     lines = read_lines(path)
-    batch = history_batch(lines.rows(), path, source)
+    batch = history_batch(lines.rows(), path, source, epochs=True)
     framework = batch.framework or ("wandb" if lines.is_tracker else "")
     events: tuple[Event, ...] = ()
     if path.name == _HISTORY:

@@ -34,6 +34,7 @@ _NAMES = {
     "norm": ("grad_norm", 1.0),
     "time": ("step_time_s", 1e-3),
     "dt": ("step_time_s", 1e-3),
+    "step time": ("step_time_s", 1e-3),
     "ms": ("step_time_s", 1e-3),
     "mfu": ("mfu", 0.01),
     "tok/sec": ("tokens_per_s", 1.0),
@@ -61,8 +62,10 @@ _EVALUATION = PairFormat(
     names=_NAMES,
 )
 _BARS = PairFormat(
-    start=lazy.pattern(r"\bstep +(?P<step>\d+)(?:/\d+)? *\| *(?=(?:train )?loss)"),
-    pair=lazy.pattern(rf"(?<!\w)(loss|lr|norm|dt|tok/sec):? +({_NUMBER})"),
+    start=lazy.pattern(
+        r"\bstep(?<![Vv]al step)(?<![Tt]est step) +(?P<step>\d+)(?:/\d+)? *\| *(?=(?:train )?loss)"
+    ),
+    pair=lazy.pattern(rf"(?<!\w)(loss|lr|norm|dt|step time|tok/sec):? +({_NUMBER})"),
     names=_NAMES,
 )
 _LLMC_CONSOLE = PairFormat(

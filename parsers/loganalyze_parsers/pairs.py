@@ -12,7 +12,7 @@ from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.numbers import MAGNITUDE, NUMBER, goes_on, number, whole
 
 Names = Mapping[str, tuple[str, float]]
-_VALUE = lazy.pattern(rf"(?:np\.float\d+\()?({NUMBER})\)?\s*([KMGBTP](?![A-Za-z]))?(%)?")
+_VALUE = lazy.pattern(rf"(?:np\.\w{{1,12}}\()?({NUMBER})\)?\s*([KMGBTP](?![A-Za-z]))?(%)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,8 @@ def step_of(match: re.Match[str]) -> int | None:
     found = match.groupdict()
     if not found.get("step"):
         return None
-    step = whole(float(found["step"].replace(",", "")))
+    said = scaled(found["step"].replace(",", "").replace("k", "K"))
+    step = None if said is None else whole(round(said, 6))
     if step is not None and found.get("total"):
         epochs = int(found.get("epoch") or 0) or int(found.get("round") or 1) - 1
         step += max(epochs, 0) * int(found["total"])
@@ -91,9 +92,7 @@ class PairReader:
             if matches:
                 found = [self._reading(line, form, m, e) for m, e in _spans(matches, line.text)]
                 readings = [reading for reading in found if reading is not None]
-                return (
-                    Taken(readings=readings) if readings else Taken(ignored="line without number")
-                )
+                return Taken(readings=readings) if readings else None
         return None
 
     def _reading(

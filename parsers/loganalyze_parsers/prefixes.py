@@ -28,7 +28,7 @@ _PREFIXES = tuple(
         r"\[(?:Rank|rank) (?P<rank>\d{1,9})\]:? ?(?=\S)(?!\()",
         r"(?P<host>\d{1,3}(?:\.\d{1,3}){3}|localhost):(?: +|$|(?=[\[\t]))",
         r"(?P<task>\d{1,6}):(?= |$|\[|\t)",
-        r"\((?P<actor>[A-Z]\w{0,120}(?: rank=\d{1,9})?) pid=\d+(?:, ip=(?P<host>[\d.]+))?\)",
+        r"\((?P<actor>[A-Za-z_]\w{0,120}(?: rank=\d{1,9})?) pid=\d+(?:, ip=(?P<host>[\d.]+))?\)",
         r"rank ?(?P<rank>\d{1,9}):(?= |$|\[|\t)",
         r"(?!(?:step|iter|epoch|layer|loss|gpu|cuda|train|eval|val|batch|seed|lr|model|block|round)"
         r"[a-z_]{0,40}\d)(?P<host>[a-z][a-z0-9-]{0,60}\d[\w.-]{0,200}):(?: +(?=\S)|$)",

@@ -72,10 +72,16 @@ _MAXTEXT = PairFormat(
         "lm_loss": ("aux_loss/lm", 1.0),
     },
 )
+_MAXTEXT_EVALUATION = PairFormat(
+    start=lazy.pattern(r"\beval metrics after step: (?P<step>\d+), "),
+    pair=lazy.pattern(rf"([\w/]{{1,120}})=({_N})"),
+    names={"loss": ("val_loss", 1.0)},
+)
 _MLX = PairFormat(
     start=lazy.pattern(r"\bIter (?P<step>\d+): (?=(?:Train|Val) loss)"),
     pair=lazy.pattern(
-        r"(Train loss|Val loss|Learning Rate|It/sec|Tokens/sec|Trained Tokens|Peak mem|Val took)"
+        r"(Train loss|Val loss|Learning Rate|It/sec|Tokens/sec|Trained Tokens|Peak mem|Val took|"
+        r"Total rewards mean|Total rewards std|KL)"
         rf" ?({_N})"
     ),
     names={
@@ -86,6 +92,9 @@ _MLX = PairFormat(
         "Trained Tokens": ("tokens_seen", 1.0),
         "Peak mem": ("mem_peak_allocated_bytes", 1e9),
         "It/sec": ("raw/It/sec", 1.0),
+        "Total rewards mean": ("reward", 1.0),
+        "Total rewards std": ("reward_std", 1.0),
+        "KL": ("kl", 1.0),
     },
     mend=lambda values: _from_rate(values, "raw/It/sec"),
 )
@@ -153,9 +162,9 @@ _XTUNER = PairFormat(
 )
 
 
-#: Levanter's bar; its counts are shortened, and a short one is exact to three digits only.
+#: Levanter's bar; its counts are shortened, so a step of `12.3kit` is exact to three digits only.
 _LEVANTER = PairFormat(
-    start=lazy.pattern(r"\bProgress on:train (?P<step>\d+)(?:\.0)?it/(?=\S+ rate:)"),
+    start=lazy.pattern(r"\bProgress on:train (?P<step>\d+(?:\.\d+)?[kM]?)it/(?=\S+ rate:)"),
     pair=lazy.pattern(rf"(rate|loss)[:=] ?({_N})"),
     names={"loss": ("loss", 1.0), "rate": ("raw/rate", 1.0)},
 )
@@ -196,7 +205,13 @@ DIALECTS = (
         "nanotron", ("iteration: ",), _NANOTRON, about="nanotron (values of three digits)"
     ),
     pair_dialect("dllogger", ("DLL ",), _DLLOGGER, about="NVIDIA's DLLogger (BERT)"),
-    pair_dialect("maxtext", ("completed step: ",), _MAXTEXT, about="MaxText"),
+    pair_dialect(
+        "maxtext",
+        ("completed step: ", "eval metrics after step: "),
+        _MAXTEXT,
+        _MAXTEXT_EVALUATION,
+        about="MaxText",
+    ),
     pair_dialect("mlx", ("Train loss ", "Val loss "), _MLX, about="MLX and mlx-lm"),
     pair_dialect("tinygrad", (" s run, ",), _TINYGRAD, about="tinygrad"),
     Dialect(

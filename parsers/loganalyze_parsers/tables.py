@@ -2,7 +2,7 @@
 
     W&B         ,_step,_runtime,_timestamp,train/loss,...   sparse rows, empty = not logged
     Lightning   epoch,step,train_loss_step,val_loss,...     train, val and epoch rows apart
-    Keras       epoch,accuracy,loss,val_accuracy,val_loss
+    Keras       epoch,accuracy,loss,val_accuracy,val_loss   one row an epoch: it is the step
     others      a column named like a step, and one that is known
 
 A row of the file is a row of the readings; an empty cell is null, `NaN` and `Infinity` (also as
@@ -35,15 +35,14 @@ from loganalyze_parsers.csv_table import (
     read_cells,
     sniffed_header,
 )
-from loganalyze_parsers.history import Table, has_axis, history_batch, knows_any
-from loganalyze_parsers.tracker_names import known
+from loganalyze_parsers.history import Table, has_axis, history_batch, knows_any, tells_epochs
 from loganalyze_parsers.unpack import broken
 
 _HEAD_BYTES = 1 << 20
 
 
 def sniff(head: Head) -> float:
-    """A header with a column named like a step (or Keras' epoch) and a known metric."""
+    """A header with a column named like a step and a known metric, or an epoch and a loss."""
     header = sniffed_header(head)
     if header is None:
         return 0.0
@@ -54,8 +53,7 @@ def sniff(head: Head) -> float:
         return 0.0
     if has_axis(names):
         return 0.7
-    found = {metric[0] for name in names if (metric := known(name)) is not None}
-    return 0.5 if names[0].lower() == "epoch" and found & {"loss", "val_loss"} else 0.0
+    return 0.5 if tells_epochs(names) else 0.0
 
 
 def is_lightning(names: tuple[str, ...]) -> bool:

@@ -24,6 +24,7 @@ _PAIR = lazy.pattern(r"([a-z_]{1,80}:|GiB\()\s{0,20}([-+]?[\d.,]+(?:[eE][-+]?\d+
 _NAMES = {
     "loss:": ("loss", 1.0),
     "grad_norm:": ("grad_norm", 1.0),
+    "gnorm:": ("grad_norm", 1.0),  # flame's
     "memory:": ("mem_peak_reserved_bytes", _GIB),
     "GiB(": ("raw/share", 0.01),
     "tps:": ("tokens_per_s_per_gpu", 1.0),
@@ -31,6 +32,7 @@ _NAMES = {
     "tflops:": ("tflops_per_gpu", 1.0),
     "mfu:": ("mfu", 0.01),
     "lr:": ("lr", 1.0),  # printed by several forks
+    "learning_rate:": ("lr", 1.0),
 }
 
 

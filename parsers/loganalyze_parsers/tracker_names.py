@@ -41,7 +41,7 @@ _TABLE: tuple[tuple[str, float, str], ...] = (
     ("lr", 1.0,
      "learning_rate learning_rate/learning_rate train/learning_rate train/samples/lr train/lr lr "
      "optim/learning_rate_group0 optim/lr optimizer/lr optim/learning_rate actor/lr lr/train "
-     "training/lr training/learning_rate schedule/lr optim/lr_(group_0) train/actor_lr"),
+     "training/lr training/learning_rate train_lr schedule/lr optim/lr_(group_0) train/actor_lr"),
     ("grad_norm", 1.0,
      "grad_norm grad_norm/grad_norm train/grad_norm optim/total_grad_norm optim/grad_norm "
      "gradient_norm total_grad_norm global_grad_norm train/global_grad_norm "
@@ -82,7 +82,8 @@ _TABLE: tuple[tuple[str, float, str], ...] = (
     ("tokens_per_s", 1.0,
      "iteration_time/tokens_per_second tokens_per_second tokens_per_sec train/tokens_per_sec "
      "train/tokens_per_second throughput/tokens_per_sec throughput/tokens_per_second "
-     "tokens_per_s tok_per_sec tokens/sec tok/s tok/sec"),
+     "tokens_per_s tok_per_sec tokens/sec tok/s tok/sec tokens/s tokens/second train/tok_per_sec "
+     "perf/tokens_per_sec perf/tokens_per_second"),
     ("tokens_per_s_per_gpu", 1.0,
      "throughput(tps) iteration_time/tokens_per_gpu_per_second perf/throughput "
      "throughput/device/tokens_per_second throughput/device/tokens_per_sec throughput/device/tps "

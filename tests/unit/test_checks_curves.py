@@ -63,6 +63,7 @@ CASES: tuple[Case, ...] = (
     ("growth_before", {"loss": QUIET, "grad_norm": changed(NORM, slice(195, 200), 9.0)}, DEAD,
      "supported"),
     ("growth_before", {"loss": QUIET, "grad_norm": NORM}, DEAD, "ruled_out"),
+    ("growth_before", {"loss": QUIET - 3}, DEAD, "not_checkable"),  # a policy's, about zero
     ("from_first_step", {"loss": QUIET}, finding("loss_nonfinite", 1), "supported"),
     ("from_first_step", {"loss": QUIET}, DEAD, "ruled_out"),
     ("in_first_dozen", {"loss": QUIET}, finding("loss_nonfinite", 4), "supported"),
