@@ -85,6 +85,7 @@ class GenericReader:
         self._of_epochs = False  # whether it counts epochs
         self._epoch: int | None = None
         self._step: int | None = None
+        self._others: int | None = None  # last step of another dialect's row
         self._count = EpochCount()
 
     def feed(self, line: Line) -> Taken | None:
@@ -97,22 +98,27 @@ class GenericReader:
             return Taken(ignored="counter of the loop")
         if not _wanted(text):
             return None
-        if "tensor(" in text:
-            text = _TENSOR.sub(r"\1", text)
-        place, rest = place_of(text)
+        place, rest = place_of(_TENSOR.sub(r"\1", text) if "tensor(" in text else text)
         values = _values(rest)
         if _EVALUATION.match(text) and "loss" in values:
             values["val_loss"] = values.pop("loss")
-        own = self._of_epochs if place is None else place.step is None
-        of_epoch = own and self._step is not None
-        step = self._at(place) if _tells(values, place) else None
+        step, values = self._placed(place, values) if _tells(values, place) else (None, values)
         if step is None:
             return None
-        values = _of_epoch(values) if of_epoch else values
         reading = Reading(
             step=step, ref=line.ref, values=values, rank=line.rank, wall_s=line.wall_s
         )
         return Taken(readings=[reading])
+
+    def _placed(
+        self, place: Place | None, values: dict[str, float]
+    ) -> tuple[int | None, dict[str, float]]:
+        """The step of a line, and its values by what they are means of."""
+        last = self._others if self._step is None else self._step
+        of_epoch = self._of_epochs if place is None else place.step is None
+        if of_epoch and last is not None:
+            return last, _of_epoch(values)
+        return self._at(place), values
 
     def _at(self, place: Place | None) -> int | None:
         """The step of a line; one that tells none belongs to the last."""
@@ -129,8 +135,8 @@ class GenericReader:
         return Taken()
 
     def passed(self, step: int) -> None:
-        """Another dialect read a row of that step: the loop's steps are its."""
-        self._step = step
+        """Another dialect read a row of that step: what is said of an epoch belongs to it."""
+        self._others = step
 
 
 def _behind_bars(text: str) -> str:
