@@ -58,6 +58,11 @@ class Line:
     wall_s: float | None = None
 
 
+#: Of a line that begins like one of a dialect's own, but has none of its numbers: it may be
+#: another's (see Dialect.follows).
+NO_NUMBER = "line without number"
+
+
 @dataclass(slots=True, kw_only=True)
 class Taken:
     """What a dialect made of a line. With neither readings nor events, `ignored` names the rule.

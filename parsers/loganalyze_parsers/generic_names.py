@@ -53,6 +53,10 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "peak mem", "peak memory", "peak gpu mem", "peak gpu memory", "max mem", "max memory",
         "max gpu mem", "peak allocated", "max allocated", "peak memory allocated", "peak vram",
     ),
+    "mem_used_bytes": (
+        "mem", "memory", "gpu mem", "gpu memory", "mem used", "memory used", "used mem", "vram",
+        "mem usage", "memory usage", "gpu mem usage", "gpu memory usage",
+    ),
     "mem_allocated_bytes": (
         "allocated", "mem allocated", "memory allocated", "alloc", "allocated memory",
     ),

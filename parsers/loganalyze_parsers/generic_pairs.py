@@ -40,7 +40,7 @@ from loganalyze_parsers.markers import holds
 from loganalyze_parsers.numbers import NUMBER, goes_on, number
 from loganalyze_parsers.tqdm_bar import find_bars
 
-_WORD = r"(?!(?:nan|inf)\b)(?:[^\W\d][\w./%@-]{0,60})"
+_WORD = r"(?!(?:nan|inf|n/a|none)\b)(?:[^\W\d][\w./%@-]{0,60})"
 _NAME = rf"(?P<name>{_WORD}(?: {_WORD}){{0,4}})"
 _VALUE = rf"(?P<value>{NUMBER})(?![\w.]*[/:]\d){UNIT}?(?![A-Za-z_])"
 _PAIR = lazy.pattern(rf"(?<![\w./]){_NAME}\s{{0,20}}[=:]\s{{0,20}}{_VALUE}", re.IGNORECASE)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from loganalyze import lazy
 from loganalyze.model import Reading
-from loganalyze_parsers.api import Dialect, Line, Taken
+from loganalyze_parsers.api import NO_NUMBER, Dialect, Line, Taken
 from loganalyze_parsers.numbers import MAGNITUDE, NUMBER, goes_on, number, whole
 
 Names = Mapping[str, tuple[str, float]]
@@ -92,7 +92,7 @@ class PairReader:
             if matches:
                 found = [self._reading(line, form, m, e) for m, e in _spans(matches, line.text)]
                 readings = [reading for reading in found if reading is not None]
-                return Taken(readings=readings) if readings else None
+                return Taken(readings=readings) if readings else Taken(ignored=NO_NUMBER)
         return None
 
     def _reading(

@@ -19,7 +19,7 @@ import polars as pl
 
 from loganalyze.model import Account, Batch, Event, LineRef, Problem, Reading
 from loganalyze_parsers.ahead import ahead
-from loganalyze_parsers.api import Dialect, Line, Look, Reader, Taken
+from loganalyze_parsers.api import NO_NUMBER, Dialect, Line, Look, Reader, Taken
 from loganalyze_parsers.blocks import Block
 from loganalyze_parsers.commas import spelled
 from loganalyze_parsers.frames import Names, readings_frame
@@ -284,7 +284,8 @@ class TextLog:
                 continue
             left_out = unclear and not commas
             found.append(taken)
-            claimed = claimed or bool(taken.ignored and not self._open >> index & 1)
+            own = taken.ignored not in ("", NO_NUMBER)
+            claimed = claimed or (own and not self._open >> index & 1)
             if taken.readings or taken.held:
                 self._made[self._dialects[index].name] += len(taken.readings)
                 self._tell_followers(index, taken.readings)
