@@ -15,6 +15,7 @@ import polars as pl
 
 from loganalyze.inputs import log_of
 from loganalyze.masking import mask, masked_event, masked_problem
+from loganalyze.memory_rows import memory_beside
 from loganalyze.model import (
     EVENT_COLUMNS,
     READING_COLUMNS,
@@ -64,7 +65,7 @@ def assemble(
     grouping: str,
 ) -> RunLog:
     """One run of its parts. frames: in the order of the sources, rows in the order written."""
-    readings = masked_names(joined(frames))
+    readings = masked_names(memory_beside(joined(frames), parts_before(sources)))
     found = [masked_problem(problem) for problem in problems]
     readings = _without_placeholders(readings, found)
     release()
@@ -178,21 +179,10 @@ def joined(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
         step = pl.col("step").cast(pl.Int64, strict=False)
         step = pl.when(step.is_between(-MOST_STEP, MOST_STEP)).then(step)
         joined = joined.with_columns(step=step)
-    joined = _memory_beside(joined)
     missing = [name for name in _KEYS if name not in joined.columns]
     return joined.with_columns(
         *(pl.lit(None, dtype=_KEYS[name]).alias(name) for name in missing),
     ).with_columns(pl.col(name).cast(kind, strict=False) for name, kind in _KEYS.items())
-
-
-def _memory_beside(rows: pl.DataFrame) -> pl.DataFrame:
-    """Memory that a line tells without a step is that of the record above it in its input."""
-    names = [name for name in rows.columns if "mem_" in name or name == "host_rss_bytes"]
-    if not names or not {"step", "source"} <= set(rows.columns) or not rows["step"].null_count():
-        return rows
-    alone = pl.col("step").is_null() & pl.any_horizontal(pl.col(names).is_not_null())
-    above = pl.col("step").forward_fill().over("source")
-    return rows.with_columns(step=pl.when(alone).then(above).otherwise(pl.col("step")))
 
 
 def _are_steps(column: pl.Series) -> bool:

@@ -21,6 +21,7 @@ from loganalyze.assemble import (
     segment_at,
     training_rows,
 )
+from loganalyze.memory_rows import memory_alone
 from loganalyze.model import READING_COLUMNS, Event, LineRef, RunLog, Segment, Source
 from loganalyze.parts import Parts
 from loganalyze.spill import mapped, release
@@ -151,7 +152,8 @@ def _rows_like(last: pl.DataFrame, new: Parts) -> pl.DataFrame | None:
     made = assemble("", new.frames, (), new.problems, (), framework="", grouping="")
     if made.problems or not set(made.readings.columns) <= set(last.columns):
         return None
-    if len(made.meta.segments) > 1:
+    alone = made.readings.select(memory_alone(made.readings.columns).any()).item()
+    if len(made.meta.segments) > 1 or alone:  # the record above such a print stands in the store
         return None
     lacking = [name for name in last.columns if name not in made.readings.columns]
     rows = made.readings.with_columns(

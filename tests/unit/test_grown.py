@@ -13,6 +13,7 @@ from textlogs import megatron_line
 from loganalyze import grown, store_parts
 from loganalyze.cli import cli
 from loganalyze.parser_state import restored
+from loganalyze.store import read_run
 
 
 def log_lines(first: int, last: int, *, seed: int = 1) -> list[str]:
@@ -175,3 +176,32 @@ def test_another_rank_that_begins_again(
     before = _prefixed(log_lines(1, 150), 1)
     after = "".join(f"[default3]:{line}\n" for line in log_lines(1, steps))
     assert grow(tmp_path, before, after, monkeypatch) > 0
+
+
+@pytest.mark.parametrize("cut", [1, 2, 60, 61, 119])
+def test_memory_prints_and_loops_that_count_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int
+) -> None:
+    """What belongs to the record above it, or goes on counting, does so across the cut."""
+    lines = []
+    for n in range(60):
+        lines.append(f"Epoch [{n // 20 + 1}/3], Step [{n % 20 + 1}/20], Loss: {3 - n / 50:.3f}\n")
+        lines.append(f"GPU memory allocated: {10 + n / 100:.2f} GB\n")
+    grow(tmp_path, "".join(lines[:cut]), "".join(lines[cut:]), monkeypatch)
+    (stored,) = (tmp_path / "grown").iterdir()
+    rows = read_run(stored).readings
+    assert rows["step"].to_list() == [n for n in range(1, 61) for _ in range(2)]
+
+
+@pytest.mark.parametrize("cut", [1, 2, 61])
+def test_memory_prints_of_a_rotated_log(tmp_path: Path, cut: int) -> None:
+    """The record above the first line of a part ends the part before it."""
+    lines = []
+    for n in range(1, 61):
+        lines += [f"step={n} loss={3 - n / 50:.3f}\n", f"GPU memory allocated: {10 + n} GB\n"]
+    (tmp_path / "train.log.1").write_text("".join(lines[:cut]))
+    (tmp_path / "train.log").write_text("".join(lines[cut:]))
+    ingest(tmp_path, tmp_path / "store")
+    (stored,) = (tmp_path / "store").iterdir()
+    rows = read_run(stored).readings
+    assert rows["step"].to_list() == [n for n in range(1, 61) for _ in range(2)]
