@@ -26,12 +26,14 @@ from loganalyze import lazy
 _WHOLE = r"(\d{1,15})(?!\.?\d)"
 _OF = rf"(?:\s{{0,9}}/\s{{0,9}}{_WHOLE})?"
 _GLOBAL = lazy.pattern(
-    rf"\b(?:global|total|train)[ _]?(?:step|iter|iteration)s?\b\s{{0,20}}[=: ]\s{{0,20}}{_WHOLE}",
+    rf"\b(?:global|total|train)[ _]?(?:step|iter|iteration)\b\s{{0,20}}[=: ]\s{{0,20}}{_WHOLE}",
     re.IGNORECASE,
 )
-#: A step of the run by a name that no loop gives to the steps of an epoch.
+#: A step of the run by names that may count all that are planned, where another is beside them.
 _OWN = lazy.pattern(
-    rf"\b(?:num_updates|steps|iterations)\s{{0,3}}[:=]\s{{0,3}}{_WHOLE}", re.IGNORECASE
+    r"(?<!total )(?<!total_)(?<!max )(?<!max_)\b(?:num_updates|steps|iterations)"
+    rf"\s{{0,3}}[:=]\s{{0,3}}{_WHOLE}",
+    re.IGNORECASE,
 )
 #: `[   1/   3][ 100/ 1000]`: the epoch, and the step of the run.
 _PAIRED = lazy.pattern(r"\[\s{0,9}\d{1,9}/\s{0,9}\d{1,9}\]\[\s{0,9}(\d{1,15})/\s{0,9}\d{1,15}\]")
@@ -85,7 +87,9 @@ def counter_of(text: str) -> tuple[int, bool] | None:
 
 def place_of(text: str) -> tuple[Place | None, str]:
     """The place that a line tells, and the line without those words."""
-    whole = _GLOBAL.search(text) or _OWN.search(text) or _PAIRED.search(text)
+    whole = _GLOBAL.search(text) or _PAIRED.search(text)
+    if whole is None and _NAMED.search(text) is None:
+        whole = _OWN.search(text)
     if whole is not None:
         return Place(int(whole[1])), _without(text, whole)
     epoch = _EPOCH.search(text)

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from loganalyze.model import Account, Batch, Event, LineRef, Problem
 from loganalyze_parsers.api import Head, Parser
@@ -109,8 +110,14 @@ class JsonLines:
     problems: list[Problem] = field(default_factory=list)
 
     def rows(self) -> Table:
-        """The numbers as columns."""
-        return self.grown.table(lines=self.lines, unknown=self.unknown, blank=self.blank)
+        """The numbers as columns, out of the object that they are wrapped in."""
+        table = self.grown.table(lines=self.lines, unknown=self.unknown, blank=self.blank)
+        columns: dict[str, pl.Series] = {}
+        for name, cells in table.columns.items():
+            plain = _unwrapped(name)
+            taken = plain in columns or plain in table.columns  # both may stand on a line
+            columns[name if taken else plain] = cells
+        return replace(table, columns=columns)
 
 
 def read_lines(path: Path) -> JsonLines:
@@ -136,7 +143,7 @@ def read_lines(path: Path) -> JsonLines:
 
 
 def _column(key: str) -> tuple[str, float]:
-    return _unwrapped(key.encode("utf-8", "replace").decode("utf-8", "replace")), 1.0
+    return key.encode("utf-8", "replace").decode("utf-8", "replace"), 1.0
 
 
 def _inside(key: str, inner: Mapping[str, object]) -> list[str]:
@@ -203,7 +210,7 @@ def put_all(grown: Grown, content: Mapping[str, object]) -> None:
     """All numbers of an object into the row started last, nested ones by dotted key."""
     for key, value in content.items():
         for name, number in flat_numbers(str(key).encode("utf-8", "replace"), value):
-            grown.put(_unwrapped(name.decode("utf-8", "replace")), number)
+            grown.put(name.decode("utf-8", "replace"), number)
 
 
 def _events(path: Path, source: int) -> Batch:

@@ -1,17 +1,15 @@
-"""One line a step, in cells: nanochat, llama2.c, torchtune, prime-rl, picotron, lingua,
-InternEvo.
+"""One line a step, in cells: nanochat, llama2.c, prime-rl, picotron, lingua, InternEvo.
 
     step 00042/21400 (0.20%) | loss: 6.123456 | dt: 512.50ms | tok/sec: 424,242 | mfu: 45.12
     Step 00250 | Validation bpb: 1.1234
     490 | loss 5.7543 | lr 4.900000e-05 | 806.78ms | mfu 31.21%
-    Step 1 | loss:2.0853 lr:2e-05 tokens_per_second_per_gpu:405.1 peak_memory_alloc:14.5
     SUCCESS Step 3 | Time: 5.13s | Loss: 12.25 | Grad. Norm: 8.2 | Throughput: 3324 tokens/s
     [rank 0] Step: 7 | Loss: 11.0235 | Global batch size: 1.0M | Tokens/s: 123.4K | MFU: 38.12%
     step: 100  acc: 1  loss:  5.1234  grad: 1.23e+00  flops: 3.21e+14  wps: 4.51e+04  iter:  0.712
     tflops=201.3 step=100 loss=3.1234 tgs (tokens/gpu/second)=4123.1 lr=0.0001 loss_scale=65536.0
 
 nanochat's loss is smoothed over steps, its mfu a percentage without a sign. picotron counts a batch
-in tokens and GB as 1e9 bytes; torchtune's and prime-rl's memory is in GiB. lingua's flops and wps
+in tokens and GB as 1e9 bytes; prime-rl's memory is in GiB. lingua's flops and wps
 are one GPU's.
 
 >>> from loganalyze_parsers.samples import rows_of
@@ -62,20 +60,6 @@ _LLAMA2C = PairFormat(
         "mfu": ("mfu", 0.01),
     },
     mend=lambda values: _without_placeholder(values),
-)
-_TORCHTUNE = PairFormat(
-    start=lazy.pattern(r"\bStep (?P<step>\d+) \| (?=loss:)"),
-    pair=lazy.pattern(rf"(?<=[ |])([a-z][\w/]{{0,60}}):({_N})"),
-    names={
-        "loss": ("loss", 1.0),
-        "lr": ("lr", 1.0),
-        "grad_norm": ("grad_norm", 1.0),
-        "tokens_per_second_per_gpu": ("tokens_per_s_per_gpu", 1.0),
-        "peak_memory_active": ("mem_active_bytes", _GIB),
-        "peak_memory_alloc": ("mem_peak_allocated_bytes", _GIB),
-        "peak_memory_reserved": ("mem_peak_reserved_bytes", _GIB),
-    },
-    whole_line=True,
 )
 _PRIME_PAIR = lazy.pattern(rf"(?<=\| )([A-Z][A-Za-z. ]{{0,40}}): ({_N})")
 _PRIME_NAMES = {
@@ -171,7 +155,6 @@ DIALECTS = (
         about="nanochat",
     ),
     pair_dialect("llama2c", (" | loss ",), _LLAMA2C, about="llama2.c"),
-    pair_dialect("torchtune", (" | loss:",), _TORCHTUNE, about="torchtune"),
     pair_dialect(
         "prime_rl", (" | Time: ",), _PRIME, _PRIME_ROLLOUTS, about="prime-rl's trainer and rollouts"
     ),

@@ -51,10 +51,10 @@ def _bytes(values: dict[str, float]) -> dict[str, float]:
 
 
 _FORM = PairFormat(
-    start=lazy.pattern(r"^Step (?P<step>\d+) \| (?=[\w/]{1,120}:)"),
+    start=lazy.pattern(r"\bStep (?P<step>\d+) \| (?=[\w/]{1,120}:)"),
     pair=lazy.pattern(rf"([A-Za-z_][\w/]{{0,120}}):({NUMBER})(?=\s|$)"),
     names=_NAMES,
     mend=_bytes,
 )
 
-DIALECT = pair_dialect("torchtune", ("Step ",), _FORM)
+DIALECT = pair_dialect("torchtune", ("Step ",), _FORM, about="torchtune's log files")

@@ -156,3 +156,10 @@ def test_means_of_an_epoch_beside_counter_lines(tmp_path: Path) -> None:
     assert steps(run_of(head, tmp_path)) == [2, 3]
     bars = "100%|####| 190/190 [03:08<00:00,  1.01it/s, train_loss=2.5]\n"
     assert steps(run_of(bars + head, tmp_path, "bars.log")) == [190]
+
+
+def test_a_planned_number_of_steps_is_no_step(tmp_path: Path) -> None:
+    """`Total Steps: 900` and `iterations: 900` beside a step say how long the run will be."""
+    for more in ("Total Steps: 900", "iterations: 900", "max_steps: 900"):
+        text = "".join(f"Epoch: 1, Step: {n}, {more}, Loss: {4 - n / 9}\n" for n in (1, 2))
+        assert steps(run_of(text, tmp_path)) == [1, 2]

@@ -22,6 +22,17 @@ def test_numbers_inside_the_object_of_a_structured_logger(tmp_path: Path) -> Non
     assert run.sources[0].account.unknown == 0
 
 
+def test_a_number_of_both_names_is_kept_twice(tmp_path: Path) -> None:
+    """A loss on the line and one in its object are two numbers: none hides the other."""
+    lines = [
+        json.dumps({"_step": n, "_timestamp": 2e9 + n, "loss": loss, "metrics": {"loss": loss + 1}})
+        for n, loss in enumerate(LOSSES, 1)
+    ]
+    rows = run_of("\n".join(lines), tmp_path, "train.jsonl").readings
+    assert rows["loss"].to_list() == LOSSES
+    assert [loss + 1 for loss in LOSSES] in [rows[name].to_list() for name in rows.columns]
+
+
 def test_lists_of_a_document_with_and_without_steps(tmp_path: Path) -> None:
     """Entries belong together by their place; without a list of steps they are counted from 1."""
     with_steps = json.dumps({"step": [10, 20, 30, 40], "train_loss": LOSSES})
