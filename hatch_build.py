@@ -1,4 +1,4 @@
-"""Builds the optional kernel of the parsers; without a C compiler the package is pure Python.
+"""Builds the optional inner loops in C; without a C compiler the package is pure Python.
 
 Run by pip through hatchling. In a checkout without an installation: `python hatch_build.py`.
 """
@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent
-SOURCE = ROOT / "parsers" / "loganalyze_parsers" / "kernel.c"
+FOLDER = ROOT / "loganalyze" / "compiled"
+SOURCES = (FOLDER / "kernel.c", FOLDER / "medians.c")
 NAME = "kernel.native"  # on all systems: it is loaded by its path, and no module of Python's
 
 try:
@@ -32,8 +33,8 @@ def build(target: Path) -> str:
     command = [
         *shlex.split(os.environ.get("CC", own)), "-O3", "-std=gnu11", "-ffp-contract=off",
         "-fPIC", "-fvisibility=hidden", "-shared",
-        f"-DLOGANALYZE_SOURCE={zlib.crc32(SOURCE.read_bytes())}u",
-        *shlex.split(os.environ.get("CFLAGS", "")), str(SOURCE), "-o", str(made),
+        f"-DLOGANALYZE_SOURCE={zlib.crc32(b''.join(one.read_bytes() for one in SOURCES))}u",
+        *shlex.split(os.environ.get("CFLAGS", "")), *map(str, SOURCES), "-o", str(made),
     ]  # fmt: skip
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
@@ -53,13 +54,13 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[misc]
         if self.target_name != "wheel":
             return
         if version == "editable":
-            why = build(SOURCE.with_name(NAME))
+            why = build(FOLDER / NAME)
         else:
             self._folder = tempfile.TemporaryDirectory()
             library = Path(self._folder.name) / NAME
             why = build(library)
             if not why:
-                build_data["force_include"][str(library)] = f"loganalyze_parsers/{NAME}"
+                build_data["force_include"][str(library)] = f"loganalyze/compiled/{NAME}"
                 build_data["pure_python"] = False
                 build_data["tag"] = f"py3-none-{_platform()}"
         if why:
@@ -75,4 +76,4 @@ def _platform() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(build(SOURCE.with_name(NAME)))
+    sys.exit(build(FOLDER / NAME))

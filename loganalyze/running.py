@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from statistics import NormalDist
 from typing import Literal
@@ -11,7 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from loganalyze import compiled
+
 Floats = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.float64] | npt.NDArray[np.int64]
 Ends = Literal["edge", "symmetric"]
 
 
@@ -19,13 +23,42 @@ def centred_median(x: Floats, width: int, ends: Ends = "edge") -> Floats:
     """Median over `width` (odd) points around each point, O(n log width), exact.
 
     ends: beyond an end stands its value again and again (edge), or the series mirrored, the last
-    value twice (symmetric). Other threads run on meanwhile.
+    value twice (symmetric).
     """
     half = width // 2
     if not len(x) or not half:
         return np.array(x, dtype=np.float64)
-    padded = pl.Series(np.pad(x, half, mode=ends))
-    return padded.rolling_median(width).slice(2 * half).to_numpy()
+    return medians(np.pad(x, half, mode=ends), width)
+
+
+def medians(x: Floats, width: int) -> Floats:
+    """Median of each `width` (odd, at most len(x)) neighbours: len(x) - width + 1 of them.
+
+    NaN counts as greater than all numbers. Other threads run meanwhile.
+    """
+    made = compiled.medians(x, width)
+    if made is None:
+        made = pl.Series(x).rolling_median(width).slice(width - 1).to_numpy()
+    return made
+
+
+def median(x: Numbers | Sequence[float]) -> float:
+    """The same as np.median() of a row of numbers, which takes four times as long.
+
+    NaN for an empty row, and where it holds one.
+    """
+    return float(row_medians(np.reshape(x, (1, -1)))[0]) if len(x) else math.nan
+
+
+def row_medians(x: Numbers) -> Floats:
+    """The same as np.median(x, axis=1) of rows (n, width), width at least 1."""
+    half = x.shape[1] // 2
+    parts = np.partition(x, half, axis=1)
+    middle = parts[:, half].astype(np.float64)
+    if x.shape[1] % 2 == 0:
+        middle = 0.5 * (middle + parts[:, :half].max(axis=1))
+    largest = parts[:, half:].max(axis=1)
+    return np.where(np.isnan(largest), np.nan, middle)
 
 
 def normal_quantile(share: float) -> float:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from loganalyze.model import Relation, Segment
+from loganalyze.running import median
 from loganalyze.spill import release
 
 #: Of 32 bits wherever the values allow: runs have millions of rows.
@@ -191,7 +192,7 @@ def _interleaved(steps: IntArray) -> IntArray | None:
     A row goes to the stream whose last step it follows most closely, and to a new one if it
     follows none within a few logging intervals.
     """
-    reach = _REACH * int(np.median(np.diff(distinct(steps))))
+    reach = _REACH * int(median(np.diff(distinct(steps))))
     last: list[int] = []
     labels = np.empty(len(steps), dtype=np.int64)
     for row, step in enumerate(steps.tolist()):
@@ -257,7 +258,7 @@ def _relation(
     if step is not None and step > 0:
         return "resume", f"a checkpoint of step {step} was loaded"
     gaps = np.diff(distinct(own))
-    interval = int(np.median(gaps)) if len(gaps) else 1
+    interval = int(median(gaps)) if len(gaps) else 1
     if first <= max(1, interval):
         return "fresh", f"steps begin again at {first} and no checkpoint was loaded"
     if first > max(segment.last for segment in before):
@@ -274,7 +275,7 @@ def _superseded(relation: Relation, own: IntArray, before: IntArray, loaded: int
     if relation != "resume" or not len(before):
         return 0
     first, gaps = int(own.min()), np.diff(distinct(own))
-    interval = int(np.median(gaps)) if len(gaps) else 1
+    interval = int(median(gaps)) if len(gaps) else 1
     start = first - interval
     if loaded is not None and start <= loaded < first:
         start = loaded

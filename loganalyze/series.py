@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from loganalyze.running import centred_median
+from loganalyze.running import centred_median, median, row_medians
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -28,8 +28,8 @@ def mad_sigma(x: Floats) -> float:
     x = x if good.all() else x[good]
     if len(x) < 2:
         return 0.0
-    rest = x - np.median(x)
-    return float(MAD_TO_SIGMA * np.median(np.abs(rest, out=rest), overwrite_input=True))
+    rest = x - median(x)
+    return float(MAD_TO_SIGMA * median(np.abs(rest, out=rest)))
 
 
 def print_quantum(x: Floats, most: int = 4096) -> float:
@@ -93,7 +93,7 @@ def past_mean(x: Floats, width: int) -> Floats:
 def block_medians(x: Floats, size: int) -> Floats:
     """Medians of whole blocks of `size` points (a rest at the end is left out)."""
     count = len(x) // size
-    return np.asarray(np.median(x[: count * size].reshape(count, size), axis=1))
+    return np.asarray(row_medians(x[: count * size].reshape(count, size)))
 
 
 def block_means(x: Floats, size: int) -> Floats:
@@ -106,8 +106,8 @@ def lag_correlation(x: Floats) -> float:
     """Correlation of neighbours after clipping at three robust deviations, in [-0.99, 0.99]."""
     if len(x) < 8:
         return 0.0
-    centre = np.median(x)
-    sigma = float(MAD_TO_SIGMA * np.median(np.abs(x - centre))) or float(np.std(x))
+    centre = median(x)
+    sigma = float(MAD_TO_SIGMA * median(np.abs(x - centre))) or float(np.std(x))
     if sigma == 0.0:
         return 0.0
     y = np.clip((x - centre) / sigma, -3.0, 3.0)
@@ -163,7 +163,7 @@ def theil_sen(x: Floats, y: Floats, most: int = 300) -> float:
     one, two = np.triu_indices(len(x), 1)
     run = x[two] - x[one]
     keep = run != 0
-    return float(np.median((y[two] - y[one])[keep] / run[keep])) if keep.any() else 0.0
+    return median((y[two] - y[one])[keep] / run[keep]) if keep.any() else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +196,7 @@ def _clipped(x: Floats) -> Floats:
     sigma = mad_sigma(x)
     if sigma == 0.0:
         return x
-    centre = np.median(x)
+    centre = median(x)
     return np.clip(x, centre - 4 * sigma, centre + 4 * sigma)
 
 

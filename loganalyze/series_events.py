@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from loganalyze.running import median
 from loganalyze.series import MAD_TO_SIGMA, Floats, past_mean
 from loganalyze.series_levels import (
     COARSE,
@@ -118,7 +119,7 @@ def _grown(
         sigma = float(fine.sigma[start])
         stretch = y[max(0, best - level.count + 1) * level.size : (best + 1) * level.size]
         clipped = float(level.z[best] * level.sigma[best])
-        height = max(clipped, float(np.median(stretch)) - base)
+        height = max(clipped, median(stretch) - base)
         onset = _step_up(y, start - level.count * level.size, (best + 1) * level.size, base, height)
         onset = max(onset, skip)
         stop, recovered = _end_of_level(y, onset, base, height, level.size * level.count)
@@ -254,11 +255,11 @@ def _first_point(y: Floats, event: Excursion, clear: int) -> Excursion:
     calm = y[max(clear, start - max(2 * WINDOW, event.span)) : start]
     if len(calm) < WINDOW // 4:
         return event
-    base = float(np.median(calm))
-    height = float(np.median(y[event.onset : event.end + 1])) - base
+    base = median(calm)
+    height = median(y[event.onset : event.end + 1]) - base
     if height <= 0:
         return event
-    sigma = max(MAD_TO_SIGMA * float(np.median(np.abs(calm - base))), 1e-12)
+    sigma = max(MAD_TO_SIGMA * median(np.abs(calm - base)), 1e-12)
     gain = step_gain((y[start : event.end + 1] - base) / sigma, height / sigma)
     onset = start + int(np.argmax(np.cumsum(gain[::-1])[::-1]))
     return replace(event, onset=min(onset, event.peak))
@@ -310,7 +311,7 @@ def _without(y: Floats, events: list[Excursion]) -> tuple[Floats, Floats]:
     for event in events:
         if event.recovered is False and event.end + 1 < len(y):
             after = y[event.end - WINDOW // 4 : event.end + WINDOW // 4]
-            offset[event.onset :] += float(np.median(after)) - event.base - offset[event.onset]
+            offset[event.onset :] += median(after) - event.base - offset[event.onset]
     out = y - offset
     for event in events:
         _fill(out, event.onset, event.end + 1, event.base - offset[max(event.onset - 1, 0)])
@@ -324,5 +325,5 @@ def _fill(out: Floats, start: int, stop: int, base: float) -> None:
         return
     reach = min(start, WINDOW)
     before = out[start - reach : start]
-    noise = (before - np.median(before))[::-1]
+    noise = (before - median(before))[::-1]
     out[start:stop] = base + np.resize(noise, stop - start)

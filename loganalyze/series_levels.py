@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from loganalyze.running import centred_median, normal_quantile
+from loganalyze.running import centred_median, median, normal_quantile
 from loganalyze.series import (
     MAD_TO_SIGMA,
     Bools,
@@ -253,13 +253,13 @@ def coarse_level(
     blocks = block_means(np.clip(y, fine.centre - reach, fine.centre + reach), size)
     width = min(width, max(SHORT, len(blocks) // 16 | 1))
     mean = past_mean(blocks, count)
-    base = _later(past_median(blocks, width), count - 1)
+    centre = centred_median(blocks, width)
+    base = _later(past_median(blocks, width, centre), count - 1)
     rest = mean - base
     lag, recent = _lags(np.nan_to_num(rest), width, count)
-    centre = centred_median(blocks, width)
     null = mean - _later(centre, count // 2)
-    spread = MAD_TO_SIGMA * float(np.nanmedian(np.abs(null))) if len(blocks) else 0.0
-    typical = float(np.median(fine.sigma))
+    spread = MAD_TO_SIGMA * median(np.abs(null[~np.isnan(null)])) if len(blocks) else 0.0
+    typical = median(fine.sigma)
     local = _settled(block_means(fine.sigma, size), width // 2) / typical
     sigma = np.maximum(spread * local, typical * local / np.sqrt(size * count))
     sigma = np.maximum(sigma, COARSE_FLOOR * block_means(fine.floor, size))

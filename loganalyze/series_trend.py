@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from loganalyze.running import centred_median
+from loganalyze.running import centred_median, median, row_medians
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -65,7 +65,7 @@ def noise(values: FloatArray) -> float:
     """
     if len(values) < 2:
         return 0.0
-    return float(MAD_TO_SD * np.median(np.abs(np.diff(values))) / np.sqrt(2.0))
+    return float(MAD_TO_SD * median(np.abs(np.diff(values))) / np.sqrt(2.0))
 
 
 def long_noise(values: FloatArray, block: int) -> float:
@@ -106,7 +106,7 @@ def levels(
     """
     n = len(values)
     if n < 2 * least:
-        return (Level(start=0, stop=n, median=float(np.median(values))),) if n else ()
+        return (Level(start=0, stop=n, median=median(values)),) if n else ()
     block = max(1, n // SEARCH_POINTS)
     coarse = block_medians(values, block) if block > 1 else values
     small = max(3, least // block)
@@ -124,8 +124,8 @@ def _odd(width: int) -> int:
 def block_medians(values: FloatArray, block: int) -> FloatArray:
     """Medians of consecutive blocks; a shorter rest at the end joins the last block."""
     count = max(1, len(values) // block)
-    body = np.median(values[: (count - 1) * block].reshape(count - 1, block), axis=1)
-    return np.append(body, np.median(values[(count - 1) * block :]))
+    body = row_medians(values[: (count - 1) * block].reshape(count - 1, block))
+    return np.append(body, median(values[(count - 1) * block :]))
 
 
 def _change_points(scaled: FloatArray, least: int, z: float) -> list[int]:
@@ -167,7 +167,7 @@ def _refined(values: FloatArray, guess: int, reach: int) -> int:
     low, high = max(0, guess - 2 * reach), min(len(values), guess + 2 * reach)
     part = values[low:high]
     split = guess - low
-    before, after = np.median(part[:split]), np.median(part[split:])
+    before, after = median(part[:split]), median(part[split:])
     cost = np.cumsum(np.abs(part - before) - np.abs(part - after))
     first = max(1, split - reach)
     last = min(len(part) - 1, split + reach)
@@ -196,7 +196,7 @@ def _merged_levels(
 
 
 def _level(values: FloatArray, start: int, stop: int) -> Level:
-    return Level(start=start, stop=stop, median=float(np.median(values[start:stop])))
+    return Level(start=start, stop=stop, median=median(values[start:stop]))
 
 
 def theil_sen(x: FloatArray, y: FloatArray, points: int = 300) -> Slope:
@@ -213,18 +213,18 @@ def theil_sen(x: FloatArray, y: FloatArray, points: int = 300) -> Slope:
     rise = (y[second] - y[first])[keep]
     slopes = np.sort(rise / run[keep])
     if not len(slopes):
-        level = float(np.median(y)) if len(y) else 0.0
+        level = median(y) if len(y) else 0.0
         return Slope(slope=0.0, low=0.0, high=0.0, intercept=level, trend=0.0)
     n = len(x)
     spread = Z95 * np.sqrt(n * (n - 1) * (2 * n + 5) / 18.0)
     low = max(0, int(np.floor((len(slopes) - spread) / 2)))
     high = min(len(slopes) - 1, int(np.ceil((len(slopes) + spread) / 2)))
-    slope = float(np.median(slopes))
+    slope = median(slopes)
     return Slope(
         slope=slope,
         low=float(slopes[low]),
         high=float(slopes[high]),
-        intercept=float(np.median(y) - slope * np.median(x)),
+        intercept=float(median(y) - slope * median(x)),
         trend=float(np.sign(slopes).sum() / max(1, len(slopes))),
     )
 
@@ -241,7 +241,7 @@ def straightness(values: FloatArray, points: int = 200) -> float:
     line = theil_sen(x, y, points=len(y))
     straight = np.abs(y - line.intercept - line.slope * x).sum()
     steps = [
-        np.abs(y[:i] - np.median(y[:i])).sum() + np.abs(y[i:] - np.median(y[i:])).sum()
+        np.abs(y[:i] - median(y[:i])).sum() + np.abs(y[i:] - median(y[i:])).sum()
         for i in range(1, len(y))
     ]
     return float(min(steps) / max(straight, 1e-12)) if steps else 0.0
@@ -255,7 +255,7 @@ def trailing_median(values: FloatArray, past: int) -> FloatArray:
     past -= 1 - past % 2
     out = np.array(values, dtype=np.float64)
     for i in range(1, min(past, len(values))):
-        out[i] = np.median(values[:i])
+        out[i] = median(values[:i])
     if len(values) > past:
         windows = centred_median(values, past, "symmetric")
         out[past:] = windows[past // 2 : len(values) - past // 2 - 1]
@@ -273,9 +273,9 @@ def bend(values: FloatArray, points: int = 100) -> int:
     n, x = len(y), np.arange(len(y), dtype=np.float64)
     costs = []
     for at in range(n - 2):
-        base = np.median(y[: at + 1]) if at else y[0]
+        base = median(y[: at + 1]) if at else y[0]
         ahead = x[at + 1 :] - at
-        slope = np.median((y[at + 1 :] - base) / ahead)
+        slope = median((y[at + 1 :] - base) / ahead)
         line = base + slope * np.maximum(0.0, x - at)
         costs.append(float(np.abs(y - line).sum()))
     return int(np.argmin(costs)) * block if costs else 0

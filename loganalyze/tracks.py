@@ -13,6 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from loganalyze.model import LineRef, RunLog
+from loganalyze.running import median
 from loganalyze.segments import integers
 from loganalyze.spill import release
 
@@ -144,7 +145,7 @@ def _stream(segment: int, rank: int | None, steps: IntArray, rows: IntArray) -> 
         steps, rows = steps[order], rows[order]
         gaps = np.diff(steps)
     gaps = gaps[gaps > 0]
-    interval = int(np.median(gaps)) if len(gaps) else 1
+    interval = int(median(gaps)) if len(gaps) else 1
     return _Stream(
         segment=segment, rank=rank, steps=steps, rows=rows, interval=interval, ordered=ordered
     )

@@ -10,6 +10,7 @@ from loganalyze.detectors.audit_settings import optimizer, settings
 from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.detectors.loss_common import is_excerpt
 from loganalyze.model import Finding, Severity
+from loganalyze.running import median
 from loganalyze.tracks import Track
 
 #: Optimizers whose rates are not of Adam's kind.
@@ -62,7 +63,7 @@ def _stuck(context: Context) -> bool:
     early = values[: max(20, len(values) // 5)]
     leapt = float(np.max(early[1:] - np.minimum.accumulate(early)[:-1])) > 1.0
     begun, best = float(early[0]), float(np.min(values))
-    first, then = float(np.median(early[4:9])), float(np.median(early[11:18]))
+    first, then = median(early[4:9]), median(early[11:18])
     fell, rest = begun - first, begun - best
     return leapt or bool(fell > 0.4 * rest and first - then < 0.05 * rest and fell < 0.85 * rest)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.model import Finding, Severity
+from loganalyze.running import median
 from loganalyze.series import block_medians, mad_sigma
 from loganalyze.tracks import FloatArray, Track
 
@@ -37,7 +38,7 @@ def _risen(context: Context, track: Track) -> Finding | None:
         return None
     level = block_medians(values, block)[: (len(values) - 1) // block]  # all before the last
     best = int(np.argmin(level))
-    end, noise = float(np.median(values[-block:])), mad_sigma(np.diff(values)) / np.sqrt(2.0)
+    end, noise = median(values[-block:]), mad_sigma(np.diff(values)) / np.sqrt(2.0)
     ratio, rule = end / float(level[best]), th["expert_imbalance.ratio_warning"]
     error = 1.2533 * noise * np.sqrt(2.0 / block)
     if ratio < th.value("expert_imbalance.ratio_info"):

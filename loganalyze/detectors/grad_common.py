@@ -9,6 +9,7 @@ import polars as pl
 
 from loganalyze.detectors.base import Context
 from loganalyze.detectors.loss_common import unjudged
+from loganalyze.running import median
 from loganalyze.series import Bools, Floats, Ints, repeats
 from loganalyze.tracks import Track
 
@@ -71,16 +72,16 @@ def loss_scale_at(context: Context, track: Track) -> Floats | None:
     known = scale[np.isfinite(scale) & (scale > 0)]
     if not len(known):
         return None
-    return np.where(np.isfinite(scale) & (scale > 0), scale, np.median(known))
+    return np.where(np.isfinite(scale) & (scale > 0), scale, median(known))
 
 
 def _looks_scaled(context: Context, values: Floats, scale: Floats) -> bool:
     """Whether the norm was printed times the loss scale: far too large, and usual without it."""
     good = np.isfinite(values)
-    if not good.any() or float(np.median(scale)) <= 1.0:
+    if not good.any() or median(scale) <= 1.0:
         return False
-    raw = float(np.median(values[good]))
-    bare = float(np.median(values[good] / scale[good]))
+    raw = median(values[good])
+    bare = median(values[good] / scale[good])
     low, high = context.value("grad_scale.low"), context.value("grad_scale.high")
     return raw > context.value("grad_scale.raw_median") and low <= bare <= high
 

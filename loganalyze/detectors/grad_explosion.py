@@ -8,6 +8,7 @@ from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.detectors.grad_common import Norms, clip_value, norms
 from loganalyze.detectors.loss_common import beyond_noise, loss_events
 from loganalyze.model import Finding, Severity, Threshold
+from loganalyze.running import median, row_medians
 from loganalyze.series import Floats, past_median, stretches
 from loganalyze.series_events import Excursion
 from loganalyze.series_levels import WINDOW, Search
@@ -64,7 +65,7 @@ def _returns(context: Context, norm: Norms, event: Excursion) -> bool:
     usual = before[before >= low]
     top = float(norm.values[event.onset : event.end + 1].max())
     known = len(usual) >= context.value("grad_explosion.joint_points")
-    return known and top < context.value("grad_explosion.ratio_warning") * float(np.median(usual))
+    return known and top < context.value("grad_explosion.ratio_warning") * median(usual)
 
 
 def _finding(context: Context, norm: Norms, event: Excursion) -> Finding:
@@ -113,7 +114,7 @@ def _while_warming(context: Context, norm: Norms, event: Excursion) -> bool:
         before = loss.values[loss.steps < first][-5:]
         after = loss.values[loss.steps > last][:5]
         early = int(lr.steps[0]) <= 2 * lr.interval and last <= 2 * warm
-        if early and len(before) and len(after) and np.median(after) < np.median(before):
+        if early and len(before) and len(after) and median(after) < median(before):
             return True
     return False
 
@@ -222,7 +223,7 @@ def _beside_loss(context: Context, norm: Norms, known: list[Finding]) -> list[Fi
             part = norm.values[first : last + 1]
             if event.onset < norm.skip or not len(near) or not len(part):
                 continue
-            base = float(np.min(near) if len(near) < 3 else np.median(near))
+            base = float(np.min(near) if len(near) < 3 else median(near))
             ratio = float(part.max()) / max(base, _NEAR_ZERO)
             if ratio < context.value("grad_explosion.ratio_warning"):
                 continue
@@ -242,10 +243,10 @@ def _new_level(context: Context, norm: Norms, known: list[Finding]) -> list[Find
     if count < 5:
         return []
     size = len(values) // count
-    shape = np.median(values[len(values) - count * size :].reshape(count, size), axis=1)
+    shape = row_medians(values[len(values) - count * size :].reshape(count, size))
     low = int(np.argmin(shape))
     tail = max(2, count // 10)
-    end = float(np.median(shape[-tail:]))
+    end = median(shape[-tail:])
     ratio = float(np.exp(end - shape[low]))
     vanished = float(np.exp(shape[low])) < context.value("seed.grad_norm_low")
     if vanished and low and end < shape[:low].max() + 1.0:  # back from nothing, no new level
@@ -290,7 +291,7 @@ def _always_high(context: Context, norm: Norms) -> Finding | None:
     """A norm beyond all usual from the first points on: nothing in the log to compare it with."""
     limit = context.value("grad_explosion.absolute")
     values = norm.values
-    if float(np.median(values)) < limit or float(np.median(values[: max(3, norm.skip)])) < limit:
+    if median(values) < limit or median(values[: max(3, norm.skip)]) < limit:
         return None
     return _state(context, norm, 0, len(values) - 1, limit, "warning", "grad_explosion.absolute")
 

@@ -8,6 +8,7 @@ from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.detectors.grad_common import Norms, norms
 from loganalyze.detectors.loss_common import curves
 from loganalyze.model import Finding
+from loganalyze.running import median
 from loganalyze.series import past_median, stretches
 
 
@@ -89,7 +90,7 @@ def _learnt(context: Context, norm: Norms, first: int, last: int) -> bool:
             a, b = np.searchsorted(curve.steps, (norm.steps[first], norm.steps[last] + 1))
             part = curve.values[a:b]
             if len(part):
-                return bool(np.median(part) < limit)
+                return bool(median(part) < limit)
     return False
 
 

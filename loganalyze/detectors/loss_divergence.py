@@ -9,6 +9,7 @@ import numpy as np
 from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.detectors.loss_common import Curve, curves, is_excerpt
 from loganalyze.model import Finding, Severity, Threshold
+from loganalyze.running import median, row_medians
 from loganalyze.series import Floats, block_test, longest_rise, past_mean, slope, theil_sen
 
 BLOCKS = 60  # blocks of a long curve; their medians are its shape
@@ -62,14 +63,14 @@ def _long_rise(context: Context, curve: Curve) -> Rise | None:
     values = curve.values[curve.skip :]
     size = max(1, len(values) // BLOCKS)
     count = len(values) // size
-    shape = np.median(values[len(values) - count * size :].reshape(count, size), axis=1)
+    shape = row_medians(values[len(values) - count * size :].reshape(count, size))
     start = len(values) - count * size + curve.skip
     low = int(np.argmin(shape))
     tail = max(2, count // 12)
     if low >= count - 2 * tail:
         return None
-    end = float(np.median(shape[-tail:]))
-    best = float(np.median(np.sort(shape[max(0, low - 1) : low + 2])))
+    end = median(shape[-tail:])
+    best = median(np.sort(shape[max(0, low - 1) : low + 2]))
     onset_block = _onset(shape, low, best, end)
     onset = start + onset_block * size
     before = curve.values[max(start, start + (low - 1) * size) : start + (low + 2) * size]
@@ -97,7 +98,7 @@ def _onset(shape: Floats, low: int, best: float, end: float) -> int:
 
 def _shape_z(shape: Floats, low: int, rise: float) -> float:
     """Rise over the usual distance of neighbouring blocks, where blocks are single points."""
-    usual = 1.4826 * float(np.median(np.abs(np.diff(shape)))) / np.sqrt(2.0)
+    usual = 1.4826 * median(np.abs(np.diff(shape))) / np.sqrt(2.0)
     return rise / max(float(usual), 1e-9)
 
 
@@ -121,7 +122,7 @@ def _falls_again(rest: Floats, best: float) -> bool:
     if len(part) < 5:
         return False
     fit = slope(np.arange(len(part), dtype=np.float64), part)
-    return fit.z < -3.0 and fit.slope * len(part) < -0.25 * (float(np.median(part[:3])) - best)
+    return fit.z < -3.0 and fit.slope * len(part) < -0.25 * (median(part[:3]) - best)
 
 
 def _severity(context: Context, rise: Rise) -> tuple[Severity, Threshold] | None:
@@ -156,12 +157,12 @@ def _short_rise(context: Context, curve: Curve) -> Rise | None:
     best: Rise | None = None
     for at in range(least, len(values) - 1):
         before, after = values[max(0, at - 2) : at], values[at:]
-        ratio = float(np.median(after) / np.median(before)) if before.min() > 0 else 0.0
+        ratio = float(median(after) / median(before)) if before.min() > 0 else 0.0
         sure = ratio >= 2.0 or (len(after) >= 3 and len(before) >= 2)
         if not sure or after.min() <= before.max() * context.value("loss_divergence.short_gap"):
             continue
         rise = Rise(
-            onset=at, best=float(np.median(before)), end=float(np.median(after)), z=0.0,
+            onset=at, best=median(before), end=median(after), z=0.0,
             creep=0.0, share=len(after) / len(values), falling=False,
         )  # fmt: skip
         if best is None or rise.ratio > best.ratio:
@@ -195,7 +196,7 @@ def _norm_rises(context: Context, curve: Curve, rise: Rise) -> bool:
         after = track.values[good & (track.steps >= step)]
         if track.segment == curve.track.segment and len(before) and len(after):
             factor = context.value("grad_explosion.ratio_warning")
-            return bool(np.median(after) > factor * np.median(before))
+            return bool(median(after) > factor * median(before))
     return False
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.detectors.loss_common import Curve, curves
 from loganalyze.model import Finding, Severity
+from loganalyze.running import median, row_medians
 from loganalyze.series import Floats, mad_sigma, slope
 
 #: Evaluations that are compared with the training loss around them; more say the same.
@@ -46,7 +47,7 @@ def oscillation(context: Context) -> list[Finding]:
                 last=int(curve.steps[-1]),
                 peak=int(curve.steps[first + int(np.argmax(curve.y[first:]))]),
                 statistics={
-                    "noise_share": float(np.median(noise[-lasting:])),
+                    "noise_share": median(noise[-lasting:]),
                     "calm_share": float(calm[-1]),
                 },
                 threshold=context.thresholds["loss_oscillation.growth"],
@@ -64,8 +65,8 @@ def _block_noise(y: Floats, size: int) -> Floats:
     steps = np.diff(y)
     count = len(steps) // size
     parts = steps[len(steps) - count * size :].reshape(count, size)
-    centre = np.median(parts, axis=1, keepdims=True)
-    return np.asarray(1.4826 * np.median(np.abs(parts - centre), axis=1) / np.sqrt(2.0))
+    centre = row_medians(parts)[:, None]
+    return np.asarray(1.4826 * row_medians(np.abs(parts - centre)) / np.sqrt(2.0))
 
 
 def _trailing(mask: np.ndarray) -> int:
@@ -95,7 +96,7 @@ def _edge(context: Context, before: list[Curve], after: Curve) -> list[Finding]:
     window = after.values[: int(context.value("loss_discontinuity.window"))]
     if count < 5 or len(window) < 3:
         return []
-    level = float(np.median(window))
+    level = median(window)
     error = noise * math.sqrt(1.57 / len(window) + 1.57 / count)
     jump = level - expected
     z = jump / max(error, context.value("loss_spike.floor_nat"))
@@ -103,7 +104,7 @@ def _edge(context: Context, before: list[Curve], after: Curve) -> list[Finding]:
         return []
     ratio = level / expected if expected > 0 else 1.0
     later = after.values[len(window) : 4 * len(window)]
-    stays = len(later) >= 3 and float(np.median(later)) - expected > 0.5 * jump
+    stays = len(later) >= 3 and median(later) - expected > 0.5 * jump
     severity: Severity = "info"
     if jump >= context.value("loss_spike.nat_warning") and ratio > context.value(
         "loss_discontinuity.ratio_warning"
@@ -148,7 +149,7 @@ def _trend_at(before: list[Curve], step: int) -> tuple[float, float, int]:
             rest = values - fit.intercept - fit.slope * steps
             steady = abs(fit.z) > 3
             place = fit.intercept + fit.slope * min(step, int(steps[-1]))
-            centre = place if steady else float(np.median(values))
+            centre = place if steady else median(values)
             return float(centre), max(mad_sigma(rest), 1e-6), len(values)
     return 0.0, 0.0, 0
 
@@ -197,7 +198,7 @@ def _beside_validation(context: Context, curve: Curve) -> list[Finding]:
     ratios = _over_validation(context, curve)
     if len(ratios) < int(context.value("loss_misscaled.evaluations")):
         return []
-    ratio = float(np.median(ratios))
+    ratio = median(ratios)
     for by, count in _counts(context) or _whole(context, ratios):
         if abs(ratio / count - 1.0) < context.value("loss_misscaled.tolerance_val"):
             usual = float(curve.values[-1]) / ratio
@@ -214,7 +215,7 @@ def _whole(context: Context, ratios: list[float]) -> list[tuple[str, float]]:
 
     Both losses fall by a factor or more in between: nothing but a sum keeps them so far apart.
     """
-    count = round(float(np.median(ratios)))
+    count = round(median(ratios))
     share = context.value("loss_misscaled.tolerance_whole")
     even = all(abs(ratio / count - 1.0) < share for ratio in ratios) if count >= 2 else False
     enough = len(ratios) >= int(context.value("loss_misscaled.evaluations")) + 1
@@ -233,7 +234,7 @@ def _over_validation(context: Context, curve: Curve) -> list[float]:
         end = np.searchsorted(steps, track.steps[some] + reach, side="right")
         for value, a, b in zip(track.values[some], first, end, strict=True):
             if b - a >= 3 and np.isfinite(value) and value > 0:
-                found.append(float(np.median(curve.values[a:b])) / float(value))
+                found.append(median(curve.values[a:b]) / float(value))
     return found
 
 

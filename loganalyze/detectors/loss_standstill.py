@@ -7,7 +7,7 @@ import numpy as np
 from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.detectors.loss_common import Curve, curves, is_excerpt
 from loganalyze.model import Finding, Severity
-from loganalyze.running import centred_median
+from loganalyze.running import centred_median, median
 from loganalyze.series import (
     Floats,
     Ints,
@@ -117,8 +117,8 @@ def _plateau(context: Context, curve: Curve) -> list[Finding]:
     part = max(2, n // 10)
     begin = max(curve.skip, min(n // 10, int(np.searchsorted(curve.steps, 100))))
     begin = min(begin, n - part)
-    start = min(float(np.median(curve.values[begin : begin + part])), _early_best(curve.values))
-    end = float(np.median(curve.values[-part:]))
+    start = min(median(curve.values[begin : begin + part]), _early_best(curve.values))
+    end = median(curve.values[-part:])
     noise = mad_sigma(np.diff(curve.values[begin:])) / np.sqrt(2.0)
     fall = start - end
     flat = abs(fall) < max(
@@ -156,10 +156,10 @@ def _memorised(context: Context, curve: Curve) -> list[Finding]:
     limit = context.value("loss_too_low.nat")
     if n < context.value("loss_too_low.points"):
         return []
-    end = float(np.median(curve.values[-max(3, n // 20) :]))
+    end = median(curve.values[-max(3, n // 20) :])
     if end >= limit and not _val_as_low(context, end):
         return []
-    if float(np.median(curve.values[: max(3, n // 50)])) < 10 * limit:
+    if median(curve.values[: max(3, n // 50)]) < 10 * limit:
         return []
     limit = max(limit, 1.5 * end)
     low = curve.values < limit

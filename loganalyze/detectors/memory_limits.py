@@ -8,6 +8,7 @@ import numpy as np
 
 from loganalyze.detectors.base import Context, finding, point
 from loganalyze.model import Evidence, Finding, Severity, Threshold
+from loganalyze.running import median
 from loganalyze.tracks import FloatArray, IntArray, Track, within
 
 RESERVED = ("mem_reserved_bytes", "mem_peak_reserved_bytes")
@@ -161,9 +162,9 @@ def _fragmented(
     if count < th.value("memory_fragmentation.records"):
         return None
     tenth = max(1, count // 10)
-    whole = memory_limit(context) or float(track.values.max())
-    late, early = np.median(gap[-tenth:]) / whole, np.median(gap[tenth : 2 * tenth]) / whole
-    held = (np.median(allocated[-tenth:]) - np.median(allocated[tenth : 2 * tenth])) / whole
+    whole = np.float64(memory_limit(context) or track.values.max())
+    late, early = median(gap[-tenth:]) / whole, median(gap[tenth : 2 * tenth]) / whole
+    held = (median(allocated[-tenth:]) - median(allocated[tenth : 2 * tenth])) / whole
     grown = late - early
     if late < th.value("memory_fragmentation.gap_share") or held > 0.5 * grown:
         return None
@@ -218,7 +219,7 @@ def _by_rank(context: Context, metric: str) -> list[Track]:
 def _imbalance(context: Context, own: Sequence[Track]) -> list[Finding]:
     th = context.thresholds
     peaks = np.array([np.nanmax(track.values) for track in own])
-    middle = float(np.median(peaks))
+    middle = median(peaks)
     ratio = float(peaks.max() / middle) if middle > 0 else 1.0
     if ratio < th.value("memory_imbalance.ratio"):
         return []

@@ -12,7 +12,7 @@ from loganalyze.detectors.base import Context
 from loganalyze.detectors.loss_common import Curve, curves
 from loganalyze.detectors.speed_series import Pace, paces
 from loganalyze.model import Finding
-from loganalyze.running import centred_median
+from loganalyze.running import centred_median, median, row_medians
 from loganalyze.series import Bools, Floats
 from loganalyze.series_trend import Slope, noise, theil_sen
 
@@ -128,7 +128,7 @@ def _edges(context: Context, curve: Curve) -> list[tuple[str, int, int]]:
     warm = _warm_up_end(context, curve)
     size = max(1, len(curve.y) // BLOCKS)
     count = len(curve.y) // size
-    shape = np.median(curve.y[: count * size].reshape(count, size), axis=1)
+    shape = row_medians(curve.y[: count * size].reshape(count, size))
     at = steps[: count * size : size]
     after = np.flatnonzero(at >= warm)
     start = int(after[0]) if len(after) else 0
@@ -159,14 +159,14 @@ def longest_pace(context: Context) -> Pace | None:
 def speed_of(context: Context, pace: Pace) -> Speed | None:
     """What a pace says of the speed; rates (tokens/s) count as the time for one of them."""
     p50, p95 = np.quantile(pace.seconds, (0.5, 0.95))
-    median = float(p50)
+    usual = float(p50)
     if pace.unit != "s":
         rate = context.run.readings[pace.metric].to_numpy()[pace.rows]
-        median = 1.0 / float(np.median(rate))
-    if not (p50 > 0 and np.isfinite(median)):
+        usual = float(1.0 / np.float64(median(rate)))
+    if not (p50 > 0 and np.isfinite(usual)):
         return None
     return Speed(
-        metric=pace.metric, unit=pace.unit, median=median,
+        metric=pace.metric, unit=pace.unit, median=usual,
         noise=noise(np.log(np.maximum(pace.seconds, 1e-12))), p95_p50=float(p95 / p50),
     )  # fmt: skip
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.model import Finding, Severity, Threshold
+from loganalyze.running import median
 from loganalyze.series_trend import running_median, trailing_median
 from loganalyze.tracks import FloatArray, Track, within
 
@@ -37,7 +38,7 @@ def _each(
 
 def _start(context: Context, values: FloatArray) -> float:
     """The level at the beginning: the median of the first records."""
-    return float(np.median(values[: int(context.value("rl.start_records"))]))
+    return median(values[: int(context.value("rl.start_records"))])
 
 
 def _last_run(flags: npt.NDArray[np.bool_]) -> int:
@@ -98,9 +99,9 @@ def _kl_drift(context: Context, track: Track, calm: FloatArray) -> Finding | Non
     ratio = th["kl_blowup.drift_ratio"]
     if len(calm) < 3 * width:
         return None
-    end = float(np.median(calm[-width // 2 :]))
+    end = median(calm[-width // 2 :])
     past = calm[width:-width]
-    level = float(np.median(past[: max(len(past) // 2, 1)]))
+    level = median(past[: max(len(past) // 2, 1)])
     high = calm > 0.5 * (1 + ratio.value) * level
     run = _last_run(high)
     if end < ratio.value * level or end < th.value("kl_blowup.alarm") or run < width // 2:
@@ -130,8 +131,8 @@ def _reward_gained(context: Context, step: int) -> bool:
     for track in _curves(context, "reward"):
         before, after = track.values[track.steps < step][-20:], track.values[track.steps >= step]
         if len(before) and len(after):
-            gain = float(np.median(after[-20:]) - np.median(before))
-            return gain >= 0.05 * max(abs(float(np.median(before))), 1e-9)
+            gain = float(median(after[-20:]) - median(before))
+            return gain >= 0.05 * max(abs(median(before)), 1e-9)
     return False
 
 
@@ -225,7 +226,7 @@ def _reward_fall(context: Context, track: Track) -> Finding | None:
     if len(track) < 3 * width:
         return None
     level = running_median(track.values, 2 * width)[width // 2 : -(width // 2)]
-    begin, noise = float(level[0]), float(np.median(np.abs(np.diff(track.values))))
+    begin, noise = float(level[0]), median(np.abs(np.diff(track.values)))
     low = int(np.argmax(np.maximum.accumulate(level) - level))
     best = int(np.argmax(level[: low + 1]))
     fall = float(level[best] - level[low])

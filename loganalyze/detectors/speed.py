@@ -11,6 +11,7 @@ from loganalyze.detectors.speed_series import Pace, pace_point, paces
 from loganalyze.detectors.speed_shifts import Slow, bursts, episodes, mean_before, stretches
 from loganalyze.detectors.speed_stalls import stalls
 from loganalyze.model import Evidence, Finding, Severity, Threshold
+from loganalyze.running import median
 from loganalyze.series_trend import IntArray, Slope, running_median, straightness, theil_sen
 from loganalyze.tracks import FloatArray
 
@@ -68,7 +69,7 @@ def _drop(context: Context, pace: Pace, slow: Slow) -> Finding:
             peak=int(pace.steps[slow.peak]),
             statistics={
                 "usual_time": slow.reference,
-                "slow_time": float(np.median(part)),
+                "slow_time": median(part),
                 "excess_share": slow.excess,
                 "records": slow.stop - slow.start,
                 "lost_time": float(np.sum(part - slow.reference)),
@@ -186,7 +187,7 @@ def _levelled(pace: Pace, slow: list[Slow]) -> Pace:
         if not item.long:
             keep[item.start : item.stop] = False
     usual = running_median(pace.seconds, _AROUND)
-    middle = np.median(pace.seconds)
+    middle = median(pace.seconds)
     return replace(pace, seconds=pace.seconds / usual * middle).only(keep)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.model import Evidence, Finding, Severity, Threshold
+from loganalyze.running import median
 from loganalyze.tracks import FloatArray, IntArray, Track, row_ref, tracks
 
 #: No step of any run takes longer; larger numbers are misprints.
@@ -64,7 +65,7 @@ def _level(track: Track, records: int) -> float | None:
     """
     values = track.values[len(track) // 3 :]
     good = values[(values > 0) & (values < _LONGEST_S)]
-    return float(np.median(good)) if len(good) >= records * 2 // 3 else None
+    return median(good) if len(good) >= records * 2 // 3 else None
 
 
 def _low(
@@ -119,7 +120,7 @@ def _share(context: Context, metric: str, kind: str, seeds: tuple[Threshold, ...
         shares, at = _shares(track, whole)
         if len(shares) < th.value(f"{kind}.records"):
             continue
-        middle = float(np.median(shares))
+        middle = median(shares)
         if middle <= 1.0 and (worst is None or middle > worst[0]):
             worst = (middle, track, int(at[np.argmin(np.abs(shares - middle))]))
     if worst is None or worst[0] < th.value(f"{kind}.info_share"):

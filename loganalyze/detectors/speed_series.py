@@ -11,6 +11,7 @@ import polars as pl
 
 from loganalyze.detectors.base import Context
 from loganalyze.model import Evidence
+from loganalyze.running import median
 from loganalyze.segments import distinct
 from loganalyze.tracks import FloatArray, IntArray, Track, row_ref
 
@@ -172,7 +173,7 @@ def _pace(context: Context, chain: list[Track]) -> Pace | None:
     metric = chain[0].metric
     direct = metric in ("step_time_s", "wall_s")
     if not direct:
-        seconds = seconds / np.median(seconds)
+        seconds = seconds / median(seconds)
     interval = max(track.interval for track in chain)
     return Pace(
         metric="step_time_s" if direct else metric,
@@ -204,7 +205,7 @@ def _warm_up(context: Context, time: FloatArray) -> int:
     """Leading records to leave out: compilation, first allocations, slow first batches."""
     if len(time) < 2:
         return 0
-    limit = context.value("throughput.warm_up_ratio") * float(np.median(time))
+    limit = context.value("throughput.warm_up_ratio") * median(time)
     most = min(int(context.value("throughput.warm_up_records")), len(time) // 4)
     slow = np.flatnonzero(time[:most] > limit)
     return max(1, int(slow[-1]) + 1 if len(slow) else 1)

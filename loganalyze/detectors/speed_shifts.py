@@ -8,6 +8,7 @@ import numpy as np
 
 from loganalyze.detectors.base import Context
 from loganalyze.detectors.speed_series import BoolArray, Pace
+from loganalyze.running import median
 from loganalyze.series_trend import Level, levels, trailing_median
 from loganalyze.tracks import FloatArray
 
@@ -65,7 +66,7 @@ def _slow_stretches(
     usual = [found[0]] if found else []
     for level in found[1:]:
         before = np.concatenate([values[part.start : part.stop] for part in usual])
-        reference = float(np.median(before))
+        reference = median(before)
         excess = level.median - reference
         if excess < step:
             usual.append(level)
@@ -100,7 +101,7 @@ def _quantum(seconds: FloatArray) -> float:
     distinct = np.unique(seconds)
     if len(distinct) < 2 or len(distinct) > len(seconds) // 4:
         return 0.0
-    return float(np.min(np.diff(distinct)) / (2.0 * np.median(seconds)))
+    return float(np.min(np.diff(distinct)) / (2.0 * median(seconds)))
 
 
 # -- bursts ---------------------------------------------------------------------------------
@@ -110,7 +111,7 @@ def bursts(context: Context, pace: Pace, ratio: float) -> list[Slow]:
     """At least burst_records in a row above `ratio` times the usual time before them."""
     past = int(context.value("throughput_drop.past_records"))
     reference = trailing_median(pace.seconds, past)
-    reference = np.maximum(reference, np.median(pace.seconds) / ratio)
+    reference = np.maximum(reference, median(pace.seconds) / ratio)
     return _runs(context, pace, pace.seconds / reference, ratio, reference)
 
 
@@ -146,7 +147,7 @@ def _runs(
     found = []
     for a, b in runs:
         if len(pace) * share ** (b - a) <= context.value("throughput_drop.chance"):
-            excess = float(np.median(ratios[a:b]) - 1.0)
+            excess = float(median(ratios[a:b]) - 1.0)
             found.append(
                 Slow(start=a, stop=b, excess=excess, reference=float(reference[a]),
                      peak=_slowest(pace, a, b), long=False)

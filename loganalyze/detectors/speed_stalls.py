@@ -10,6 +10,7 @@ from loganalyze.detectors.base import Context, finding
 from loganalyze.detectors.speed_series import BoolArray, Pace, pace_point
 from loganalyze.detectors.speed_shifts import stretches
 from loganalyze.model import Finding, Severity, Threshold
+from loganalyze.running import median
 from loganalyze.series_periods import Period, period_of
 from loganalyze.series_trend import running_median
 from loganalyze.tracks import FloatArray, IntArray
@@ -117,8 +118,8 @@ def _stall(
             "stalls": len(members),
             "expected": period.expected,
             "strays": period.strays,
-            "stall_time": float(np.median(excess)),
-            "usual_time": float(np.median(usual[members])),
+            "stall_time": median(excess),
+            "usual_time": median(usual[members]),
             "cost_share": cost,
             "at_evaluation_share": evaluated,
             "at_save_share": saved,

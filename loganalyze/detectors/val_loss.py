@@ -7,6 +7,7 @@ import numpy as np
 from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.detectors.loss_common import Curve, curves
 from loganalyze.model import Finding, Severity
+from loganalyze.running import median
 from loganalyze.series import mad_sigma
 
 
@@ -23,7 +24,7 @@ def _judge(context: Context, curve: Curve) -> list[Finding]:
     n = len(values)
     low = int(np.argmin(values))
     worse = n - 1 - low
-    best, end = float(values[low]), float(np.median(values[-min(3, max(worse, 1)) :]))
+    best, end = float(values[low]), median(values[-min(3, max(worse, 1)) :])
     if worse < 1 or best <= 0 or (low == 0 and n > 3 and values[1] > 2 * best):
         return []
     share = end / best - 1.0
@@ -87,7 +88,7 @@ def _training_falls(context: Context, curve: Curve, low: int) -> bool | None:
     end = train.values[-2 * width :]
     if not len(around) or place + width >= len(train.values):
         return None
-    return bool(np.median(end) < np.median(around) * 1.005)
+    return bool(median(end) < median(around) * 1.005)
 
 
 DETECTOR = Detector(

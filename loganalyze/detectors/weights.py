@@ -12,6 +12,7 @@ import numpy as np
 
 from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.model import Finding
+from loganalyze.running import median
 from loganalyze.series import Floats, Ints, print_quantum
 from loganalyze.tracks import Track
 
@@ -107,13 +108,13 @@ def _still_taught(context: Context, steps: Ints, first: int, grad: Track, loss: 
 def _median(levels: list[float]) -> float:
     """Median of those that are numbers; NaN, which is not above anything, where none is."""
     known = [level for level in levels if np.isfinite(level)]
-    return float(np.median(known)) if known else float("nan")
+    return median(known) if known else float("nan")
 
 
 def _level(track: Track, start: int, stop: int) -> float:
     inside = track.values[(track.steps >= start) & (track.steps <= stop)]
     inside = inside[np.isfinite(inside)]
-    return float(np.median(inside)) if len(inside) else float("nan")
+    return median(inside) if len(inside) else float("nan")
 
 
 def _finding(context: Context, norm: Track, moved: Movement, first: int) -> Finding:

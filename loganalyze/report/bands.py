@@ -7,6 +7,7 @@ import numpy as np
 from loganalyze.report import amounts
 from loganalyze.report.model import RunView
 from loganalyze.report.wording import Both, both
+from loganalyze.running import median
 from loganalyze.tracks import tracks
 
 #: From the highest band down: the rule that it begins at, and its wording.
@@ -28,6 +29,6 @@ def mfu_band(run: RunView) -> tuple[Both, Both, Both] | None:
     limits = {rule.name: rule.value for rule in run.diagnosis.thresholds}
     if not len(values) or not all(name in limits for name, _ in _BANDS):
         return None
-    level = float(np.median(values))
+    level = median(values)
     band = next((word for name, word in _BANDS if level >= limits[name]), "ui_mfu_low")
     return both("ui_mfu_level"), amounts.amount(level, "share"), both(band)

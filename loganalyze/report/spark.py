@@ -9,6 +9,7 @@ import numpy as np
 
 from loganalyze.model import Finding
 from loganalyze.report.model import RunView
+from loganalyze.running import median
 from loganalyze.tracks import FloatArray, Track, tracks
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -55,7 +56,7 @@ def _drawn(steps: np.ndarray, values: FloatArray, columns: int) -> Spark | None:
     finite = values[np.isfinite(values)]
     if not len(finite):
         return None
-    low, high, middle = float(finite.min()), float(finite.max()), 2 * float(np.median(finite / 2))
+    low, high, middle = float(finite.min()), float(finite.max()), 2 * median(finite / 2)
     edges = np.unique(np.linspace(0, len(values), min(columns, len(values)) + 1).astype(int))
     bars = "".join(_bar(values[a:b], low, high, middle) for a, b in pairwise(edges.tolist()))
     return Spark(bars=bars, first=int(steps[0]), last=int(steps[-1]), low=low, high=high)

@@ -11,6 +11,7 @@ from markupsafe import Markup, escape
 from loganalyze.report import numbers
 from loganalyze.report.buckets import extremes
 from loganalyze.report.curves import Curve
+from loganalyze.running import median
 from loganalyze.tracks import FloatArray, IntArray
 
 LEFT, RIGHT, TOP, BOTTOM = 64, 10, 10, 22
@@ -208,7 +209,7 @@ def _envelope(frame: Frame, steps: IntArray, values: FloatArray, columns: int) -
     firsts = np.unique(np.searchsorted(steps, edges))
     high, low = np.maximum.reduceat(values, firsts), np.minimum.reduceat(values, firsts)
     moves = np.abs(np.diff(high + low)) / 2
-    if not len(moves) or np.median(high - low) < 3 * np.median(moves):
+    if not len(moves) or median(high - low) < 3 * median(moves):
         return ""
     ends = np.append(firsts[1:], len(steps)) - 1
     at = (steps[firsts] + steps[ends]) // 2

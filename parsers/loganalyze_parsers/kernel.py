@@ -1,14 +1,12 @@
 """The compiled inner loops of text logs: used where the installation could build them.
 
-It reads the same lines as the numpy way and gives the same numbers, only faster. The environment
-variable LOGANALYZE_PURE, set to anything, leaves it aside.
+It reads the same lines as the numpy way and gives the same numbers, only faster.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,15 +15,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from loganalyze import compiled
 from loganalyze_parsers.digits import WORD, Ints
 from loganalyze_parsers.spans import Floats, Free
 from loganalyze_parsers.templates import Slot
 
-PURE = "LOGANALYZE_PURE"
-_HERE = Path(__file__).parent
-#: Built by hatch_build.py; one name on all systems.
-LIBRARY = _HERE / "kernel.native"
-SOURCE = _HERE / "kernel.c"
 #: Room for places of line feeds is made for lines of this length; a text of shorter ones is
 #: looked at twice.
 _BYTES_A_LINE = 64
@@ -125,21 +119,17 @@ class Kernel:
 
 
 def load(path: Path) -> Kernel | None:
-    """The kernel in a library; None if there is none, or one built of another source."""
-    try:
-        library = ctypes.CDLL(str(path))
-        library.loganalyze_source.restype = ctypes.c_uint32
-        fits = library.loganalyze_source() == zlib.crc32(SOURCE.read_bytes())
-    except (OSError, AttributeError):
-        return None
-    return Kernel(library) if fits else None
+    """The kernel in a library; None if there is none, or one built of other sources."""
+    library = compiled.load(path)
+    return None if library is None else Kernel(library)
 
 
 @cache
 def _installed() -> Kernel | None:
-    return load(LIBRARY) if LIBRARY.is_file() else None
+    library = compiled.library()
+    return None if library is None else Kernel(library)
 
 
 def kernel() -> Kernel | None:
     """The kernel of this installation; None where there is none or the user wants none."""
-    return None if os.environ.get(PURE) else _installed()
+    return None if os.environ.get(compiled.PURE) else _installed()

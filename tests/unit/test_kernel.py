@@ -20,6 +20,8 @@ from loganalyze_parsers.megatron_bulk import MegatronBulk
 from loganalyze_parsers.templates import Slot
 from paths import ROOT
 
+from loganalyze import compiled as compiled_loops
+
 HOOK = ROOT / "hatch_build.py"
 MEGATRON = (
     b"[default7]: [2031-03-04 05:06:08.123456] iteration       12/    1000 | consumed samples: "
@@ -49,7 +51,7 @@ def build(target: Path) -> str:
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> kernel.Kernel:
     """The kernel of the installation, else one built for these tests."""
-    if kernel.LIBRARY.is_file() and (found := kernel.load(kernel.LIBRARY)):
+    if compiled_loops.LIBRARY.is_file() and (found := kernel.load(compiled_loops.LIBRARY)):
         return found
     library = tmp_path_factory.mktemp("kernel") / "kernel.native"
     if why := build(library):
@@ -220,7 +222,7 @@ def test_whole_logs_are_read_the_same(
 
 def test_the_user_can_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
     """LOGANALYZE_PURE leaves the kernel aside."""
-    monkeypatch.setenv(kernel.PURE, "1")
+    monkeypatch.setenv(compiled_loops.PURE, "1")
     assert kernel.kernel() is None
 
 
@@ -235,8 +237,8 @@ def test_a_library_of_another_source_is_not_used(
         pytest.skip("cannot be built here")
     assert kernel.load(library) is not None
     other = tmp_path / "kernel.c"
-    other.write_bytes(kernel.SOURCE.read_bytes() + b"\n")
-    monkeypatch.setattr(kernel, "SOURCE", other)
+    other.write_bytes(compiled_loops.SOURCES[0].read_bytes() + b"\n")
+    monkeypatch.setattr(compiled_loops, "SOURCES", (other, *compiled_loops.SOURCES[1:]))
     assert kernel.load(library) is None
 
 

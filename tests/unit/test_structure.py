@@ -23,7 +23,7 @@ ROOTS = {
 #: Module (or package) of loganalyze -> layer; a module may import its own layer's package and
 #: lower layers only. Siblings of one layer never import each other, but for the names in one row.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("model", "errors", "lazy", "running", "kept", "memory_rows"),
+    ("model", "errors", "lazy", "running", "compiled", "kept", "memory_rows"),
     ("config", "masking", "series", "tracks", "store", "spill", "leftovers", "segments", "assemble",
      "inputs", "knowledge", "reruns", "frames_join", "engine", "resumed",
      "store_parts", "rank_states", "rank_layout", "leads", "digest",

@@ -1,0 +1,72 @@
+"""Inner loops in C, where the installation could build them; everything has a second way.
+
+kernel.c reads text logs (the parsers' kernel.py asks for it), medians.c takes running medians
+(running.py). The environment variable LOGANALYZE_PURE, set to anything, leaves both aside.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import zlib
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+PURE = "LOGANALYZE_PURE"
+_HERE = Path(__file__).parent
+SOURCES = (_HERE / "kernel.c", _HERE / "medians.c")
+#: Built by hatch_build.py; one name on all systems.
+LIBRARY = _HERE / "kernel.native"
+#: Points of the widest window that medians() takes; as in medians.c.
+MOST_WIDTH = 4096
+
+
+def load(path: Path) -> ctypes.CDLL | None:
+    """A library; None if there is none, or one built of other sources."""
+    try:
+        library = ctypes.CDLL(str(path))
+        library.loganalyze_source.restype = ctypes.c_uint32
+        fits = library.loganalyze_source() == zlib.crc32(_sources())
+    except (OSError, AttributeError):
+        return None
+    if not fits:
+        return None
+    library.loganalyze_medians.argtypes = (
+        ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
+    )  # fmt: skip
+    library.loganalyze_medians.restype = None
+    return library
+
+
+def _sources() -> bytes:
+    return b"".join(source.read_bytes() for source in SOURCES)
+
+
+@cache
+def _installed() -> ctypes.CDLL | None:
+    return load(LIBRARY) if LIBRARY.is_file() else None
+
+
+def library() -> ctypes.CDLL | None:
+    """That of this installation; None where there is none or the user wants none."""
+    return None if os.environ.get(PURE) else _installed()
+
+
+def medians(x: Floats, width: int) -> Floats | None:
+    """Median of each `width` (odd, at most len(x)) neighbours: len(x) - width + 1 of them.
+
+    None where there is no library, or for what it does not take: NaN, windows beyond MOST_WIDTH.
+    Other threads run meanwhile.
+    """
+    native = library() if width <= MOST_WIDTH else None
+    if native is None or np.isnan(x).any():
+        return None
+    x = np.ascontiguousarray(x, dtype=np.float64)
+    made = np.empty(len(x) - width + 1)
+    native.loganalyze_medians(x.ctypes.data, len(x), width, made.ctypes.data)
+    return made
