@@ -139,7 +139,12 @@ def weights_grew(context: CheckContext) -> CheckResult:
 
 
 def loss_breaks_alone(context: CheckContext) -> CheckResult:
-    """The loss is not finite while the gradient norm is: an empty mean, not broken weights."""
+    """The loss is not finite while the gradient norm is: an empty mean, not broken weights.
+
+    Of an evaluation the training loss of the same steps tells the same.
+    """
+    if context.finding.metric == "val_loss":
+        return _evaluation_breaks_alone(context)
     frame = context.run.readings
     if "loss" not in frame.columns or "grad_norm" not in frame.columns:
         return missing("loss_breaks_alone", "grad_norm")
@@ -150,6 +155,19 @@ def loss_breaks_alone(context: CheckContext) -> CheckResult:
     share = float(rows["grad_norm"].is_finite().mean() or 0.0)  # type: ignore[arg-type]
     evidence = seen("share_of_lines", share, "share", "> 0.5")
     return yes_or_no("loss_breaks_alone", share > 0.5, evidence)
+
+
+def _evaluation_breaks_alone(context: CheckContext) -> CheckResult:
+    track, first = context.track("loss"), context.first or 0
+    if track is None:
+        return missing("loss_breaks_alone", "loss")
+    start, stop = np.searchsorted(track.steps, (first, (context.last or first) + 1))
+    if start == stop:
+        return missing("loss_breaks_alone", "loss")
+    share = float(np.isfinite(track.values[start:stop]).mean())
+    return yes_or_no(
+        "loss_breaks_alone", share > 0.5, seen("share_of_lines", share, "share", "> 0.5")
+    )
 
 
 def grad_zero(context: CheckContext) -> CheckResult:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from loganalyze.detectors.base import Context
-from loganalyze.series import Floats, Ints
+from loganalyze.running import median
+from loganalyze.series import Floats, Ints, mad_sigma
 from loganalyze.series_events import Excursion
 from loganalyze.series_levels import Search
 from loganalyze.series_stretches import all_excursions
@@ -70,6 +71,24 @@ def unjudged(context: Context, track: Track, at: Ints) -> int:
     steps = track.steps[at]
     burst = int(context.value("start.burst_steps"))
     return max(1, int(np.searchsorted(steps, steps[0] + burst, side="left")))
+
+
+def falls(context: Context, segment: int, first: int, last: int) -> bool | None:
+    """Whether the loss of a segment falls from step `first` to `last` by more than its noise.
+
+    None where fewer than three finite losses stand there.
+    """
+    curve = next((c for c in curves(context) if c.track.segment == segment), None)
+    if curve is None:
+        return None
+    start, stop = np.searchsorted(curve.steps, (first, last + 1))
+    y = curve.y[start:stop]
+    if len(y) < 3:
+        return None
+    part = max(1, len(y) // 3)
+    drop = median(y[:part]) - median(y[-part:])
+    noise = mad_sigma(np.diff(y)) / np.sqrt(part)
+    return bool(drop > 0 and drop > context.value("loss_falls.deviations") * noise)
 
 
 def is_excerpt(context: Context, track: Track) -> bool:

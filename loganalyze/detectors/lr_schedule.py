@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from loganalyze.detectors.base import Context, Detector, finding, point
-from loganalyze.model import Finding, Severity
+from loganalyze.detectors.loss_common import curves, falls, is_excerpt
+from loganalyze.model import Evidence, Finding, Severity
 from loganalyze.series import stretches
 from loganalyze.tracks import Track
 
@@ -28,14 +31,62 @@ def _zero(context: Context, track: Track) -> list[Finding]:
     for first, last in stretches(track.values == 0.0):
         if last - first + 1 < least or track.steps[first] >= ends:
             continue
-        whole = last - first + 1 >= 0.9 * len(track)
-        late = first > 0 and last == len(track) - 1
-        share = (last - first + 1) / len(track)
-        # A tail of zeros is how schedules end; where they fill much of the run, it was for nothing.
-        end = late and share < context.value("lr_schedule.zero_share")
-        severity: Severity = "critical" if whole else "info" if end else "warning"
-        return [_state(context, track, first, last, severity, "zero", "lr_schedule.zero_points")]
+        falling = falls(context, track.segment, int(track.steps[first]), int(track.steps[last]))
+        if falling or _rounded(context, track, first):
+            return [_printed(context, track, first, last)]
+        severity = _zero_severity(context, track, first, last, known=falling is not None)
+        made = _state(context, track, first, last, severity, "zero", "lr_schedule.zero_points")
+        if not first:  # nothing stands before
+            ends = (point(context, track, at, "lr_zero") for at in (first, last))
+            made = replace(made, evidence=(*ends, *_losses(context, track, first, last)))
+        return [made]
     return []
+
+
+def _zero_severity(
+    context: Context, track: Track, first: int, last: int, *, known: bool
+) -> Severity:
+    """A tail of zeros is how schedules end; where they fill much of the run, it was for nothing.
+
+    known: whether the loss of these steps was seen.
+    """
+    share = (last - first + 1) / len(track)
+    if share >= 0.9:
+        return "critical" if known and not is_excerpt(context, track) else "warning"
+    late = first > 0 and last == len(track) - 1
+    return "info" if late and share < context.value("lr_schedule.zero_share") else "warning"
+
+
+def _rounded(context: Context, track: Track, first: int) -> bool:
+    """Whether the digits printed end right above the zeros: 0.0002, 0.0001, 0.0000."""
+    values = track.values[:first]
+    positive = np.unique(values[np.isfinite(values) & (values > 0)])
+    if len(positive) < 3 or values[-1] != positive[0]:
+        return False
+    coarse = positive[0] > context.value("lr_schedule.grid_share") * positive[-1]
+    return bool(coarse) and bool(np.diff(positive).min() > 0.99 * positive[0])
+
+
+def _printed(context: Context, track: Track, first: int, last: int) -> Finding:
+    """A note on zeros that are the print's, not the optimizer's, as far as the log can tell."""
+    made = _state(context, track, first, last, "info", "zero_printed", "lr_schedule.zero_points")
+    told = (made.evidence[0],) if first else ()
+    zero = point(context, track, first, "lr_printed_zero")
+    return replace(made, evidence=(*told, zero, *_losses(context, track, first, last)))
+
+
+def _losses(context: Context, track: Track, first: int, last: int) -> list[Evidence]:
+    """The loss at both ends of a stretch of the rate; empty where none was logged."""
+    same = (c for c in curves(context) if c.track.segment == track.segment)
+    curve = next(same, None)
+    if curve is None:
+        return []
+    ends = np.searchsorted(curve.steps, (track.steps[first], track.steps[last]))
+    places = [int(curve.at[min(int(end), len(curve.at) - 1)]) for end in ends]
+    return [
+        point(context, curve.track, at, label, unit="nat")
+        for at, label in zip(places, ("loss_onset", "loss_end"), strict=True)
+    ]
 
 
 def _restarts(context: Context, track: Track) -> list[Finding]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 
 from loganalyze.detectors.base import Context, Detector, finding, point
+from loganalyze.detectors.loss_common import falls, is_excerpt
 from loganalyze.model import Evidence, Finding, Severity
 from loganalyze.series import stretches
 from loganalyze.tracks import Track, row_ref
@@ -25,6 +28,7 @@ def loss_run(context: Context) -> list[Finding]:
     found.extend(_counted(context, found))
     found.extend(_absent(context, found))
     found.extend(_parts(context, found))
+    found.extend(_evaluations(context, found))
     return found
 
 
@@ -51,6 +55,46 @@ def _parts(context: Context, known: list[Finding]) -> list[Finding]:
     return found[:MOST]
 
 
+def _evaluations(context: Context, known: list[Finding]) -> list[Finding]:
+    """Evaluations whose loss is NaN or Inf while the training goes on: no step of it is lost."""
+    found = []
+    for track in context.tracks("val_loss"):
+        bad = ~np.isfinite(track.values)
+        for first, last in _of_evaluations(context, bad):
+            if any(_covers(item, int(track.steps[first])) for item in known):
+                continue
+            severity: Severity = "warning"
+            if _passes(context, track, first, last) or _never_made(context, track, bad):
+                severity = "info"
+            made = _stretch(context, track, first, last, "loss_nonfinite", severity)
+            found.append(_without(made, "cost_steps"))
+    return found[:MOST]
+
+
+def _of_evaluations(context: Context, bad: np.ndarray) -> list[tuple[int, int]]:
+    """Stretches of bad evaluations: a table may say NaN on the rows between two of them."""
+    parts = stretches(bad)
+    between = [last - first + 1 for first, last in parts if last + 1 < len(bad)]
+    if len(between) < 3 or bad.mean() <= 0.5:
+        return _grouped(context, bad)
+    first, last = parts[-1]
+    return [(first, last)] if last - first + 1 > 2 * max(between) else []
+
+
+def _never_made(context: Context, track: Track, bad: np.ndarray) -> bool:
+    """Whether NaN stands on every training row: a column that nobody fills looks the same."""
+    if not bad.all() or len(bad) < context.value("nonfinite.column_points"):
+        return False
+    frame = context.run.readings
+    return "loss" in frame.columns and not frame["loss"].gather(track.rows).null_count()
+
+
+def _without(item: Finding, *keys: str) -> Finding:
+    """The finding without statistics that do not hold where the training itself went on."""
+    told = {key: value for key, value in item.statistics.items() if key not in keys}
+    return replace(item, statistics=told)
+
+
 def _grouped(context: Context, bad: np.ndarray) -> list[tuple[int, int]]:
     gap = int(context.value("nonfinite.gap_points"))
     found = stretches(bad, gap=gap)
@@ -58,10 +102,15 @@ def _grouped(context: Context, bad: np.ndarray) -> list[tuple[int, int]]:
 
 
 def _loss_stretch(context: Context, track: Track, first: int, last: int) -> Finding:
-    after = track.values[last + 1 :]
-    passing = last - first + 1 <= context.value("nonfinite.passing_points") and len(after) >= 2
-    severity: Severity = "warning" if passing and np.isfinite(after[:2]).all() else "critical"
+    severity: Severity = "warning" if _passes(context, track, first, last) else "critical"
     return _stretch(context, track, first, last, "loss_nonfinite", severity)
+
+
+def _passes(context: Context, track: Track, first: int, last: int) -> bool:
+    """Whether a stretch is short and finite values follow."""
+    after = track.values[last + 1 :]
+    short = last - first + 1 <= context.value("nonfinite.passing_points")
+    return short and len(after) >= 2 and bool(np.isfinite(after[:2]).all())
 
 
 def _stretch(
@@ -185,10 +234,30 @@ def grad_run(context: Context) -> list[Finding]:
     found: list[Finding] = []
     for track in context.tracks("grad_norm"):
         bad = ~np.isfinite(track.values)
+        if len(bad) and bad.all() and _learns(context, track):
+            found.append(_unmeasured(context, track))
+            continue
         for first, last in _grouped(context, bad):
             severity = _grad_severity(context, track, first, last)
             found.append(_stretch(context, track, first, last, "grad_nonfinite", severity))
     return found
+
+
+def _learns(context: Context, track: Track) -> bool:
+    """Whether the loss beside a norm is finite and falls, or moves where the start is not seen."""
+    loss = _loss_near(context, track, 0, len(track) - 1)
+    if loss is None or not loss["sound"]:
+        return False
+    falling = falls(context, track.segment, int(track.steps[0]), int(track.steps[-1]))
+    return bool(falling) or (falling is not None and is_excerpt(context, track))
+
+
+def _unmeasured(context: Context, track: Track) -> Finding:
+    """NaN on every line while the run learns: the gradients are sound, their norm is not."""
+    long = len(track) > context.value("nonfinite.passing_points")
+    severity: Severity = "warning" if long else "info"
+    made = _stretch(context, track, 0, len(track) - 1, "grad_nonfinite", severity)
+    return _without(made, "cost_steps", "recovered")
 
 
 def _grad_severity(context: Context, track: Track, first: int, last: int) -> Severity:
