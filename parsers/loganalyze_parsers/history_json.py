@@ -33,6 +33,7 @@ from loganalyze_parsers.history import Table, has_axis, history_batch, knows_any
 from loganalyze_parsers.history_rows import Grown
 from loganalyze_parsers.huggingface_keys import kind_of
 from loganalyze_parsers.json_rows import object_reader
+from loganalyze_parsers.json_spans import plain_number
 from loganalyze_parsers.template_reader import TemplateReader
 from loganalyze_parsers.unpack import broken
 from loganalyze_parsers.wandb_files import config_beside
@@ -73,7 +74,8 @@ def sniff(head: Head) -> float:
         for name in ([key] if not isinstance(value, dict) else _inside(key, value))
         if not isinstance(value, list)
     ]
-    if not found or ("_step" not in keys and kind_of(keys)):
+    nested = any(_has_numbers(value) for value in found.values())
+    if not found or ("_step" not in keys and kind_of(keys) and not nested):
         return 0.0
     if has_axis(flat) and knows_any(flat):
         return 0.5
@@ -147,8 +149,13 @@ def _column(key: str) -> tuple[str, float]:
 
 
 def _inside(key: str, inner: Mapping[str, object]) -> list[str]:
-    """Names of the numbers in an object that structured loggers wrap them in."""
-    return [_unwrapped(f"{key}.{name}") for name in inner] if f"{key}." in _WRAPPERS else [key]
+    """Names of the numbers in an object, without what structured loggers wrap all of them in."""
+    return [_unwrapped(f"{key}.{name}") for name in inner]
+
+
+def _has_numbers(value: object) -> bool:
+    """Whether a value is an object with numbers in it: a trainer's own row has none."""
+    return isinstance(value, dict) and any(plain_number(one) is not None for one in value.values())
 
 
 def _unwrapped(name: str) -> str:

@@ -5,12 +5,15 @@
     {"loss": 2.31, "epoch": 0.12, "step": 500}                           (2020)
     'loss': -0.0, 'grad_norm': 0.0, 'epoch': 0.0}                        (torn)
 
-Nothing is evaluated. Dictionaries inside lists or other dictionaries are left out.
+Nothing is evaluated. Dictionaries inside lists or other dictionaries are left out, but for those
+behind the first number of a row: their numbers are the row's, by dotted names.
 
 >>> [dict(found.pairs) for found in find_dicts("x{'loss': 0.5, 'epoch': '1'}{'eval_loss': nan}")]
 [{'loss': '0.5', 'epoch': "'1'"}, {'eval_loss': 'nan'}]
 >>> find_dicts('"metrics": {"loss": 1.0, "epoch": 2}')
 []
+>>> [dict(found.pairs) for found in find_dicts('{"step": 3, "optim": {"lr": 1e-4}, "loss": 2.5}')]
+[{'step': '3', 'optim.lr': '1e-4', 'loss': '2.5'}]
 """
 
 from __future__ import annotations
@@ -35,17 +38,26 @@ _COMMA = lazy.pattern(r"\s*,\s*")
 _GLUED = lazy.pattern(r"""[^\s'"},]|,[^\s'"]""")  # the number goes on, as in 4,5e-05
 #: Other makers put a word and their step before the dictionary.
 _OTHER_MAKER = lazy.pattern(r"(?:perf|rollout|step|iteration)\s+\d+\s*:\s*$", re.IGNORECASE)
+#: From one run of pairs to the next of the same row: into an inner dictionary, or out of one.
+_INTO = lazy.pattern(
+    r"""\s{0,9}(\}?)\s{0,9},\s{0,9}(['"])([^'"{}\r\n]{1,80})\2\s{0,9}:\s{0,9}\{\s{0,9}"""
+)
+_OUT = lazy.pattern(r"\s{0,9}\}\s{0,9},\s{0,9}")
 _NESTED = lazy.pattern(r"""(?:['"]\s*:|\[|,)\s*$""")
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One dictionary: its pairs as printed (values unparsed), where it stands, if it is whole."""
+    """One dictionary: its pairs as printed (values unparsed), where it stands, if it is whole.
+
+    inside: whether its last pair stands in an inner dictionary.
+    """
 
     pairs: Mapping[str, str]
     start: int
     end: int
     whole: bool
+    inside: bool = False
 
 
 def is_open_dict(text: str) -> bool:
@@ -122,6 +134,9 @@ def find_dicts(text: str) -> list[Found]:
 
 
 def _add(found: list[Found], text: str, run: list[re.Match[str]]) -> None:
+    if found and not found[-1].whole and (more := _continued(found[-1], text, run)) is not None:
+        found[-1] = more
+        return
     before = text[max(run[0].start() - _NEAR, 0) : run[0].start()].rstrip()
     opened = before.endswith("{")
     if opened:
@@ -138,5 +153,24 @@ def _add(found: list[Found], text: str, run: list[re.Match[str]]) -> None:
     torn = not closed and (not after or _GLUED.match(after))
     if torn and run[-1][3][-1] not in "'\"":
         pairs.pop(plain_key(run[-1][2]))  # the last number may be cut in the middle
-    if len(pairs) >= (1 if opened and closed else 2):
+    goes_on = opened and _INTO.match(text, run[-1].end()) is not None
+    if len(pairs) >= (1 if (opened and closed) or goes_on else 2):
         found.append(Found(pairs, run[0].start(), run[-1].end(), opened and closed))
+
+
+def _continued(row: Found, text: str, run: list[re.Match[str]]) -> Found | None:
+    """The row with a run that stands in a dictionary inside it, or behind one; else None."""
+    start, end = run[0].start(), run[-1].end()
+    into = _INTO.fullmatch(text, row.end, start)
+    if into is not None and bool(into[1]) == row.inside:
+        prefix = f"{into[3].strip()}."
+    elif row.inside and _OUT.fullmatch(text, row.end, start):
+        prefix = ""
+    else:
+        return None
+    after = text[end : end + _NEAR].lstrip()
+    if after.startswith(("[", "{", "(")) or (after and _GLUED.match(after)):
+        return None
+    pairs = {prefix + (match[2] if prefix else plain_key(match[2])): match[3] for match in run}
+    whole = after.startswith("}" if not prefix else "}}")
+    return Found({**row.pairs, **pairs}, row.start, end, whole, bool(prefix))

@@ -23,6 +23,7 @@ from loganalyze import lazy
 from loganalyze_parsers.json_spans import plain_number
 from loganalyze_parsers.numbers import number, whole
 from loganalyze_parsers.tqdm_bar import clock_seconds
+from loganalyze_parsers.tracker_names import known
 
 Kind = Literal["train", "eval", "summary", "progress", ""]
 
@@ -142,18 +143,26 @@ def values_of(pairs: Mapping[str, object]) -> dict[str, float]:
         value = number_of(raw)
         if value is None:
             continue
-        name, factor = _CANONICAL.get(key, (f"raw/{key}", 1.0))
-        if value == 0.0 and key in _ZERO_IS_MISSING:
-            name = f"raw/{key}"
+        name, factor = _column(key)
+        if (value == 0.0 and key in _ZERO_IS_MISSING) or ("." in key and name in values):
+            name, factor = f"raw/{key}", 1.0
         values.setdefault(name, value * factor)
     return values
+
+
+def _column(key: str) -> tuple[str, float]:
+    """Metric and factor of a key; of one inside another object as trackers name it."""
+    found = _CANONICAL.get(key)
+    if found is None and "." in key and (tag := known(key)) is not None:
+        return tag[:2]
+    return found or (f"raw/{key}", 1.0)
 
 
 def column_of(key: str) -> tuple[str, float] | None:
     """Metric and factor of a key whose value is always a plain number; None for any other key."""
     if key in STEP_KEYS or key in _ASIDE or plain_key(key) != key:
         return None
-    return _CANONICAL.get(key, (f"raw/{key}", 1.0))
+    return _column(key)
 
 
 def number_of(raw: object) -> float | None:
