@@ -48,16 +48,19 @@ from loganalyze_parsers.wrapped import Wrapped, merged
 _DICT_MARKERS = (
     "'loss'", '"loss"', "'epoch'", '"epoch"', "'learning_rate'", '"current_steps"',
     "'eval_loss'", '"eval_loss"', "'train_runtime'", "/loss'", "'objective/kl'", "_runtime'",
-    '"last_model_checkpoint"', '"train_runtime"',
+    '"last_model_checkpoint"', '"train_runtime"', "{'accuracy'", "{'dataset_", "{'gradient_norm'",
 )  # fmt: skip
 _TWICE = "first of two prints of a row"
 #: Postfixes of other makers' bars.
 _FOREIGN_POSTFIX = ("v_num", "reduced_train_loss", "global_step")
-#: OpenRLHF's names are the first and the last two.
+#: OpenRLHF's names are the first and the last three.
 _POSTFIX_LOSS = (
     "gpt_loss", "loss", "train_loss", "step_loss", "train/loss", "avr_loss", "act_loss",
-    "policy_loss",
+    "policy_loss", "pg",
 )  # fmt: skip
+#: What OpenRLHF shortens where the policy's loss is `pg`.
+_SHORT = {"rm": "reward", "ret": "return", "cri": "critic_loss", "vals": "values"}
+_BEFORE = 40  # characters that may hold a bar's description
 
 
 class HuggingFaceReader:
@@ -71,6 +74,7 @@ class HuggingFaceReader:
         self._last_pairs: Mapping[str, str] = {}
         self._told_hidden = False
         self._postfix = PostfixClock()
+        self._updates = False  # whether OpenRLHF's bars of single updates were drawn
         self._wrapped = Wrapped(is_open_dict, _continues, most=40)
         self._twin: tuple[Line, Found] | None = None
         self._first: tuple[Line, Found] | None = None
@@ -211,10 +215,17 @@ class HuggingFaceReader:
             return None
         bar = bars[-1]
         names = [name for name in _POSTFIX_LOSS if name in bar.postfix]
+        if names and self._sums_up(line.text[max(bar.start - _BEFORE, 0) : bar.start]):
+            return Taken(ignored="progress bar")
         if names and not any(name in bar.postfix for name in _FOREIGN_POSTFIX):
             return self._postfix_row(line, bar, names[0])
         rest = line.text[bar.end :].strip()
         return None if rest else Taken(ignored="progress bar")
+
+    def _sums_up(self, before: str) -> bool:
+        """Whether a bar is that of OpenRLHF's rollouts, with the means of the updates before."""
+        self._updates = self._updates or "Train epoch [" in before
+        return self._updates and "Episode [" in before
 
     def _postfix_row(self, line: Line, bar: tqdm_bar.Bar, loss: str) -> Taken:
         """Accelerate scripts hang the loss of the last step onto the bar."""
@@ -224,6 +235,8 @@ class HuggingFaceReader:
         pairs: dict[str, object] = {**bar.postfix, "loss": bar.postfix[loss]}
         if loss != "loss":
             pairs.pop(loss)
+        if loss == "pg":
+            pairs = {_SHORT.get(name, name): value for name, value in pairs.items()}
         if "chosen_reward" in pairs and "acc" in pairs:  # of preferences, not of tokens
             pairs["rewards/accuracies"] = pairs.pop("acc")
         return Taken(readings=[_reading(line, step, values_of(pairs))])

@@ -31,7 +31,8 @@ _PAIR = lazy.pattern(
     r"""("[^"\r\n]*"|'[^'\r\n]*'|\w{1,120}(?:\.\w{1,120}){0,9}\([^()]*\)|[^\s,'"{}\[\]()]+)"""
 )
 _OPEN = lazy.pattern(
-    r"""\{\s*['"](?:loss|epoch|eps|eval_\w+|train_runtime|current_steps)['"]\s*:[^{}\[\]]*$"""
+    r"""\{\s*['"](?:loss|epoch|eps|eval_\w+|train_runtime|current_steps|accuracy|gradient_norm|"""
+    r"""dataset_\w+)['"]\s*:[^{}\[\]]*$"""
 )
 _NEAR = 200  # characters around a dictionary that tell what it is part of
 _COMMA = lazy.pattern(r"\s*,\s*")

@@ -64,6 +64,18 @@ _CANONICAL: Mapping[str, tuple[str, float]] = {
     "loss/value_avg": ("aux_loss/value", 1.0),
     "nll_loss": ("aux_loss/nll", 1.0),
     "aux_loss": ("aux_loss/moe", 1.0),
+    # OpenRLHF's bars
+    "actor_lr": ("lr", 1.0),
+    "act_lr": ("lr", 1.0),
+    "critic_loss": ("aux_loss/value", 1.0),
+    "ptx_loss": ("aux_loss/ptx", 1.0),
+    "ptx": ("aux_loss/ptx", 1.0),
+    "glen": ("response_length", 1.0),
+    "gen_len": ("response_length", 1.0),
+    "response_length": ("response_length", 1.0),
+    # EasyLM's console
+    "gradient_norm": ("grad_norm", 1.0),
+    "param_norm": ("params_norm", 1.0),
     # memory: ms-swift and LLaMA-Factory print peaks (torch.cuda.max_memory_*), "GB" is 1024^3
     "memory(GiB)": ("mem_peak_reserved_bytes", _GIB),
     "vram_allocated": ("mem_peak_allocated_bytes", _GIB),
