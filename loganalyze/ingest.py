@@ -12,6 +12,7 @@ from loganalyze_parsers.tracker_join import join_columns
 from loganalyze.assemble import assemble
 from loganalyze.continued import chained
 from loganalyze.grouping import Group, plan
+from loganalyze.inputs import STORED_BESIDE
 from loganalyze.masking import mask, masked_problem
 from loganalyze.model import Problem, RunLog, Source
 from loganalyze.parts import Parts, Pending, attached, renamed, safe_name
@@ -91,12 +92,18 @@ def limits_reached(runs: Iterable[RunLog]) -> tuple[str, ...]:
 
 
 def passed_by(runs: Iterable[RunLog]) -> tuple[str, ...]:
-    """What lay in the folders and was not read because it is no plain file, with the reason."""
-    return _messages(runs, "passed_by")
+    """What lay in the folders and was not read: no plain files, runs stored beside logs."""
+    return _messages(runs, "passed_by", STORED_BESIDE)
 
 
-def _messages(runs: Iterable[RunLog], rule: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(p.message for r in runs for p in r.problems if p.rule == rule))
+def to_store(run: RunLog) -> RunLog:
+    """The run as it is kept: not with what is told of the stores beside it, or it would change."""
+    kept = tuple(problem for problem in run.problems if problem.rule != STORED_BESIDE)
+    return run if len(kept) == len(run.problems) else replace(run, problems=kept)
+
+
+def _messages(runs: Iterable[RunLog], *rules: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(p.message for r in runs for p in r.problems if p.rule in rules))
 
 
 def total_bytes(arguments: Sequence[str]) -> int:

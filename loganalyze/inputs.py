@@ -38,6 +38,8 @@ _SKIPPED_SUFFIXES = frozenset({
     ".npz", ".idx", ".so", ".pyc", ".whl", ".zip", ".tar",
 })  # fmt: skip
 _MAX_FILES = 100_000
+#: The rule of what is told of stored runs that lie beside logs.
+STORED_BESIDE = "stored_beside"
 _ATTEMPT, _TORCHRUN = lazy.pattern(r"attempt_\d+"), ("stdout", "stderr")
 
 
@@ -107,7 +109,8 @@ def is_file(path: Path) -> bool:
 def _files_below(folder: Path, passed: dict[Path, Problem]) -> list[Path]:
     """Files that could be logs; where there is none, the stored runs.
 
-    What this program made of the logs beside them is left out, or it would be read as more logs.
+    What this program made of the logs beside them is left out, or it would be read as more logs;
+    of stored runs that is told, as they may be of other logs.
     """
     entries, stored = _entries(folder, passed)
     files = []
@@ -118,6 +121,8 @@ def _files_below(folder: Path, passed: dict[Path, Problem]) -> list[Path]:
             passed[path] = _passed(path)
         elif not is_product(path):
             files.append(path)
+    if files and stored:
+        passed[stored[0]] = _stored_beside(folder, stored)
     files = files or stored
     if not files:
         raise UnreadableInput(
@@ -131,6 +136,17 @@ def _files_below(folder: Path, passed: dict[Path, Problem]) -> list[Path]:
             "name the folders of one run",
         )
     return files[:_MAX_FILES]
+
+
+def _stored_beside(folder: Path, stored: Sequence[Path]) -> Problem:
+    """That stored runs were left out for the logs beside them, and how to have them read."""
+    several = f"{len(stored)} stored runs, the first is {stored[0]};"
+    told = several if len(stored) > 1 else f"a stored run, {stored[0]};"
+    return Problem(
+        rule=STORED_BESIDE,
+        message=f"{folder}: holds logs and {told} only the logs are read; "
+        f"to read what is stored: loganalyze diagnose {stored[0].parent}",
+    )
 
 
 def _entries(folder: Path, passed: dict[Path, Problem]) -> tuple[list[Path], list[Path]]:

@@ -40,7 +40,7 @@ def command(
     if not any(Path(store).glob("*/growth.json")):  # of a log seen before only news are hashed
         begin(paths)
     from loganalyze.grown import memory_for, read_on
-    from loganalyze.ingest import ingest, limits_reached, passed_by, total_bytes
+    from loganalyze.ingest import ingest, limits_reached, passed_by, to_store, total_bytes
     from loganalyze.remote import is_url, scratch_store
     from loganalyze.shards import workers_for
 
@@ -62,18 +62,19 @@ def command(
             workers=workers_for(engine, jobs, folder),
             begun=memory.begun() if memory is not None else None,
         )
-        for run in made.runs:
-            place = _written(run, folder, url, memory if len(made.runs) == 1 else None)
+        runs = [to_store(run) for run in made.runs]
+        for run in runs:
+            place = _written(run, folder, url, memory if len(runs) == 1 else None)
             if not quiet:
                 click.echo(_summary(run, place, len(run.readings)))
-    for message in () if quiet else passed_by(made.runs):
+    for message in () if quiet else passed_by(runs):
         click.echo(f"loganalyze: {message}", err=True)
     for source in made.unread:
         click.echo(f"{source.path}: nothing could be read from it", err=True)
-    if told := limits_reached(made.runs):
+    if told := limits_reached(runs):
         click.echo("".join(f"loganalyze: {message}\n" for message in told), err=True, nl=False)
         return Incomplete.exit_code
-    return 0 if any(_has_metrics(run) for run in made.runs) else 3
+    return 0 if any(_has_metrics(run) for run in runs) else 3
 
 
 def _written(run: RunLog, folder: Path, url: str, memory: Memory | None) -> Path | str:

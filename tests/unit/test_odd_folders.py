@@ -17,6 +17,7 @@ from loganalyze.cli import cli
 from loganalyze.errors import UnreadableInput, UsageError
 from loganalyze.ingest import ingest
 from loganalyze.pipeline import limits_reached
+from loganalyze.store import write_run
 
 LOG = "\n".join(megatron_line(n, lm_loss="2.5") for n in range(1, 9)) + "\n"
 
@@ -55,6 +56,25 @@ def test_what_is_passed_by_is_told(folder: Path) -> None:
         cli, ["diagnose", str(folder), "-o", "-", "--lang", "en"], standalone_mode=False
     )
     assert all(f"{name}: {why}" in result.stderr for name, why in whys.items())
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_stored_runs_beside_logs_are_told(tmp_path: Path, count: int) -> None:
+    """The logs are read, the stored runs are named in one line; a folder of runs alone is read."""
+    (tmp_path / "train.log").write_text(LOG)
+    (run,) = ingest([str(tmp_path)]).runs
+    for number in range(count):
+        write_run(run, tmp_path / "runs" / f"store-{number}")
+    made = ingest([str(tmp_path)])
+    (told,) = made.passed
+    assert f"{tmp_path}: holds logs and " in told.message
+    assert f"loganalyze diagnose {tmp_path / 'runs' / 'store-0'}" in told.message
+    assert ("2 stored runs" in told.message) is (count == 2)
+    result = CliRunner().invoke(
+        cli, ["diagnose", str(tmp_path), "-o", "-", "--lang", "en"], standalone_mode=False
+    )
+    assert result.stderr.count("stored run") == 1
+    assert not ingest([str(tmp_path / "runs")]).passed
 
 
 def test_too_many_files_is_a_limit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
