@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from loganalyze.model import Account, Batch, Problem
 from loganalyze_parsers.api import Head, Parser
@@ -23,6 +24,7 @@ from loganalyze_parsers.history import Table, history_batch, knows_any
 
 _MAGIC = b"PAR1"
 _MOST_COLUMNS = 20_000
+_MOST_WORDS = 300  # characters of what the reader says of damage
 
 
 def sniff(head: Head) -> float:
@@ -33,11 +35,17 @@ def sniff(head: Head) -> float:
 def parse(path: Path, source: int) -> Iterator[Batch]:
     """One batch: the columns that hold numbers."""
     try:
-        schema = pl.read_parquet_schema(path)
-        names = [name for name, kind in schema.items() if kind.is_numeric() or kind == pl.String()]
-        frame = pl.read_parquet(path, columns=names[:_MOST_COLUMNS])
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        problem = Problem(rule="unreadable", message=f"{path}: not readable as Parquet ({error})")
+        frame = _read(path)
+    except (
+        ValueError,
+        LookupError,
+        OSError,
+        pa.ArrowException,
+        pl.exceptions.PolarsError,
+    ) as error:
+        why = " ".join(str(error).split())[:_MOST_WORDS] or type(error).__name__
+        message = f"{path}: not readable as Parquet ({why}); export it again, or copy it anew"
+        problem = Problem(rule="unreadable", message=message)
         yield Batch(readings=None, problems=(problem,))
         return
     if not knows_any(frame.columns):
@@ -53,6 +61,30 @@ def parse(path: Path, source: int) -> Iterator[Batch]:
     )
     framework = "wandb" if "_step" in frame.columns else ""
     yield history_batch(table, path, source, framework=framework)
+
+
+def _read(path: Path) -> pl.DataFrame:
+    """Columns of numbers and of text.
+
+    Arrow reads them: of damaged pages polars prints a panic before it raises.
+    """
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path) as file:
+        names = [one.name for one in file.schema_arrow if _may_be_numbers(one.type)]
+        names = names[:_MOST_COLUMNS]
+        table = file.read(columns=names).select(names)  # `a.b` is that of a struct as well
+    halves = [one.with_type(pa.float32()) if pa.types.is_float16(one.type) else one
+              for one in table.schema]  # fmt: skip
+    frame = pl.from_arrow(table.cast(pa.schema(halves)))
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def _may_be_numbers(kind: pa.DataType) -> bool:
+    types = pa.types
+    plain = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
+    return bool(plain or types.is_string(kind) or types.is_large_string(kind))
 
 
 def _as_numbers(cells: pl.Series) -> pl.Series:
