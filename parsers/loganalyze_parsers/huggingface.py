@@ -43,6 +43,7 @@ from loganalyze_parsers.huggingface_keys import (
 )
 from loganalyze_parsers.huggingface_life import LIFE_MARKERS, Life
 from loganalyze_parsers.huggingface_steps import PostfixClock, StepClock
+from loganalyze_parsers.openrlhf_bars import STEP_MARK, Updates
 from loganalyze_parsers.wrapped import Wrapped, merged
 
 _DICT_MARKERS = (
@@ -60,7 +61,6 @@ _POSTFIX_LOSS = (
 )  # fmt: skip
 #: What OpenRLHF shortens where the policy's loss is `pg`.
 _SHORT = {"rm": "reward", "ret": "return", "cri": "critic_loss", "vals": "values"}
-_BEFORE = 40  # characters that may hold a bar's description
 
 
 class HuggingFaceReader:
@@ -74,7 +74,7 @@ class HuggingFaceReader:
         self._last_pairs: Mapping[str, str] = {}
         self._told_hidden = False
         self._postfix = PostfixClock()
-        self._updates = False  # whether OpenRLHF's bars of single updates were drawn
+        self._updates = Updates()
         self._wrapped = Wrapped(is_open_dict, _continues, most=40)
         self._twin: tuple[Line, Found] | None = None
         self._first: tuple[Line, Found] | None = None
@@ -108,6 +108,8 @@ class HuggingFaceReader:
 
     def _whole(self, line: Line) -> Taken | None:
         text = line.text
+        if STEP_MARK in text:
+            self._updates.steps_are_told()
         bars = tqdm_bar.find_bars(text)
         row = any(marker in text for marker in _DICT_MARKERS)
         before = self._settle_first() if row else []  # the bar on this line is not its own
@@ -122,7 +124,7 @@ class HuggingFaceReader:
     def finish(self) -> Taken:
         """A row that the end of the input cut."""
         taken = [found for one in self._wrapped.flush() if (found := self._whole(one)) is not None]
-        last = Taken()
+        last = Taken(readings=self._updates.flush())
         self._settle(None, last)
         return merged([*taken, last, *self._settle_first()])
 
@@ -215,17 +217,12 @@ class HuggingFaceReader:
             return None
         bar = bars[-1]
         names = [name for name in _POSTFIX_LOSS if name in bar.postfix]
-        if names and self._sums_up(line.text[max(bar.start - _BEFORE, 0) : bar.start]):
+        if names and self._updates.is_summed_up(line.text, bar.start):
             return Taken(ignored="progress bar")
         if names and not any(name in bar.postfix for name in _FOREIGN_POSTFIX):
             return self._postfix_row(line, bar, names[0])
         rest = line.text[bar.end :].strip()
         return None if rest else Taken(ignored="progress bar")
-
-    def _sums_up(self, before: str) -> bool:
-        """Whether a bar is that of OpenRLHF's rollouts, with the means of the updates before."""
-        self._updates = self._updates or "Train epoch [" in before
-        return self._updates and "Episode [" in before
 
     def _postfix_row(self, line: Line, bar: tqdm_bar.Bar, loss: str) -> Taken:
         """Accelerate scripts hang the loss of the last step onto the bar."""
@@ -239,7 +236,9 @@ class HuggingFaceReader:
             pairs = {_SHORT.get(name, name): value for name, value in pairs.items()}
         if "chosen_reward" in pairs and "acc" in pairs:  # of preferences, not of tokens
             pairs["rewards/accuracies"] = pairs.pop("acc")
-        return Taken(readings=[_reading(line, step, values_of(pairs))])
+        row = _reading(line, step, values_of(pairs))
+        rows = self._updates.push(line.text, bar.start, bar.done, row)
+        return Taken(readings=rows, held=not rows, ignored="" if rows else "progress bar")
 
 
 def _continues(line: Line) -> bool:
@@ -275,7 +274,7 @@ def _hidden_problem(line: Line, step: int) -> Problem:
 
 DIALECT = Dialect(
     name="huggingface",
-    markers=(*_DICT_MARKERS, *LIFE_MARKERS, *tqdm_bar.MARKERS),
+    markers=(*_DICT_MARKERS, *LIFE_MARKERS, *tqdm_bar.MARKERS, STEP_MARK),
     reader=HuggingFaceReader,
     bulk=HuggingFaceBulk,
 )

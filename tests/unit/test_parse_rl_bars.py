@@ -44,6 +44,29 @@ def test_bars_of_updates_in_short_words(tmp_path: Path) -> None:
     assert {name: first[name] for name in wanted} == wanted
 
 
+def test_updates_are_no_rows_beside_the_trainers_own_steps(tmp_path: Path) -> None:
+    """Lines with the trainer's step come behind the bars of its updates, from the first on."""
+    said = "policy_loss=-0.25, reward=1.5, kl=0.125"
+    bars = [_TRAIN.format(done=done, said=said) for done in (1, 2)]
+    own = "INFO | Global step {}: {{'policy_loss': -0.5, 'reward': 1.25, 'kl': 0.125}}"
+    text = "\n".join([*bars, own.format(1), *bars, own.format(2)])
+    frame, unknown = read(tmp_path, text + "\n")
+    assert frame["step"].to_list() == [1, 2]
+    assert frame["loss"].to_list() == [-0.5, -0.5]
+    assert unknown == 0
+
+
+def test_a_single_update_is_read_to_its_end(tmp_path: Path) -> None:
+    """Several epochs of one update, and no more: held rows come at the end."""
+    said = "policy_loss=-0.25, reward=1.5"
+    first = [_TRAIN.format(done=done, said=said) for done in (1, 2)]
+    second = [bar.replace("[1/1]", "[2/2]") for bar in first]
+    frame, unknown = read(tmp_path, "\n".join([*first, *second]) + "\n")
+    assert frame["step"].to_list() == [1, 2, 3, 4]
+    assert frame["line"].to_list() == [1, 2, 3, 4]
+    assert unknown == 0
+
+
 def test_a_dictionary_printed_over_several_lines(tmp_path: Path) -> None:
     """EasyLM's keys are sorted, its numbers are arrays, and bars are drawn in between."""
 
