@@ -152,12 +152,19 @@ def _stream(segment: int, rank: int | None, steps: IntArray, rows: IntArray) -> 
 
 
 def floats(column: pl.Series) -> FloatArray:
-    """A column of numbers, chunk by chunk, as its pages may be mapped; NaN where it is null."""
+    """A column of numbers, chunk by chunk, as its pages may be mapped; any number where it is null.
+
+    To write NaN there would take three times as long as all else.
+    """
     made = np.empty(len(column))
     first = 0
     for chunk in column.get_chunks():
-        made[first : first + len(chunk)] = chunk.to_numpy()
-        first += len(chunk)
+        held = chunk.cast(pl.Float64).to_arrow()
+        values = held.buffers()[1]
+        if values is not None:
+            own = np.frombuffer(values, np.float64, len(held), 8 * held.offset)
+            made[first : first + len(held)] = own
+        first += len(held)
     release()
     return made
 
