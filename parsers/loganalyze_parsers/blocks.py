@@ -18,7 +18,6 @@ from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from loganalyze_parsers.kernel import kernel
 from loganalyze_parsers.unpack import Unpacked
@@ -72,6 +71,8 @@ def _decompressor(path: Path, kind: str) -> Any:
         return lzma.open(path, "rb")
     if kind == "bz2":
         return bz2.open(path, "rb")
+    import pyarrow as pa  # loaded where it is needed: it takes a while
+
     return pa.CompressedInputStream(pa.OSFile(str(path), "rb"), "zstd")
 
 
