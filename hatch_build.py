@@ -31,7 +31,8 @@ def build(target: Path) -> str:
     own = str(sysconfig.get_config_var("CC") or "cc").split()[0]
     made = target.with_name(f"{target.name}.{os.getpid()}")
     command = [
-        *shlex.split(os.environ.get("CC", own)), "-O3", "-std=gnu11", "-ffp-contract=off",
+        *shlex.split(os.environ.get("CC", own)), "-O3", "-fno-tree-vectorize",
+        "-std=gnu11", "-ffp-contract=off",
         "-fPIC", "-fvisibility=hidden", "-shared",
         f"-DLOGANALYZE_SOURCE={zlib.crc32(b''.join(one.read_bytes() for one in SOURCES))}u",
         *shlex.split(os.environ.get("CFLAGS", "")), *map(str, SOURCES), "-o", str(made),

@@ -144,10 +144,22 @@ def _change_points(scaled: FloatArray, least: int, z: float) -> list[int]:
         length *= 2**0.5
 
 
+def spread_starts(count: int, width: int, apart: int) -> IntArray:
+    """Where intervals of `width` of `count` points begin, `apart` points each, to the last one.
+
+    >>> spread_starts(10, 4, 3).tolist()
+    [0, 3, 6]
+    >>> spread_starts(11, 4, 3).tolist()
+    [0, 3, 6, 7]
+    """
+    last = count - width
+    starts = np.arange(0, last + 1, max(1, apart))
+    return starts if starts[-1] == last else np.append(starts, last)
+
+
 def _layer(total: FloatArray, width: int, least: int, z: float) -> list[tuple[int, int]]:
     """(change point, start of interval) of all intervals of one width that pass, best first."""
-    last = len(total) - 1 - width
-    starts = np.unique(np.append(np.arange(0, last + 1, max(1, width // 4)), last))
+    starts = spread_starts(len(total) - 1, width, width // 4)
     offsets = np.arange(least, width - least + 1)
     weight = np.sqrt(width / (offsets * (width - offsets)))
     passing: list[tuple[float, int, int]] = []

@@ -10,11 +10,12 @@ import mmap
 import tempfile
 import weakref
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import IO
 
 import polars as pl
-import pyarrow as pa
 
 #: Frames stay in memory until so many bytes have come together.
 LEAST_BYTES = 48 * 1024 * 1024
@@ -32,11 +33,15 @@ class Spiller:
         self._least = least_bytes
         self._done = self._seen = first
         self._bytes = 0
+        self._loading: Thread | None = None
 
     def look(self) -> None:
         """Map what has come together since, if that is much."""
         frames = self._frames
         self._bytes += sum(int(frame.estimated_size()) for frame in frames[self._seen :])
+        if not self._loading and 8 * self._bytes > self._least:
+            self._loading = Thread(target=import_module, args=("pyarrow.ipc",), daemon=True)
+            self._loading.start()  # it takes a sixth of a second, beside the reading
         if self._bytes >= self._least:
             frames[self._done :] = [mapped(pl.concat(frames[self._done :], how="diagonal"))]
             self._done, self._bytes = len(frames), 0
@@ -52,6 +57,8 @@ def mapped(frame: pl.DataFrame) -> pl.DataFrame:
 
 def set_down(frame: pl.DataFrame, file: IO[bytes]) -> None:
     """Write a frame as mapped_file() reads it. Raises OSError."""
+    import pyarrow as pa
+
     table = frame.to_arrow()
     with pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
@@ -65,6 +72,8 @@ def mapped_file(path: Path) -> pl.DataFrame:
 
 
 def _map(file: IO[bytes]) -> pl.DataFrame:
+    import pyarrow as pa
+
     pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     _MAPS.add(pages)
     again = pl.from_arrow(pa.ipc.open_file(pa.py_buffer(pages)).read_all(), rechunk=False)

@@ -13,8 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from loganalyze.model import READING_COLUMNS
 from loganalyze.spill import release
@@ -73,6 +71,9 @@ def _write_rows(rows: pl.DataFrame, path: Path) -> None:
     Integers as differences, which are small where lines follow each other. Lowest and highest
     values for the columns by which rows are looked up; for every metric they cost a tenth more.
     """
+    import pyarrow as pa  # loaded where it is needed: it takes a while
+    import pyarrow.parquet as pq
+
     schema = rows.head(0).to_arrow().schema
     integers = [field.name for field in schema if pa.types.is_integer(field.type)]
     with pq.ParquetWriter(

@@ -85,6 +85,7 @@ class _Stream:
 #: its rows have a number: the metrics of a line share them. Few patterns are held.
 _HELD: dict[int, dict[bytes, tuple[_Stream, ...]]] = {}
 _MOST_HELD = 4
+_LONG_CHUNK = 10_000
 _GUARD = Lock()  # detectors work beside each other
 
 
@@ -152,14 +153,22 @@ def _stream(segment: int, rank: int | None, steps: IntArray, rows: IntArray) -> 
 
 
 def floats(column: pl.Series) -> FloatArray:
-    """A column of numbers, chunk by chunk, as its pages may be mapped; NaN where it is null."""
+    """A column of numbers, chunk by chunk, as its pages may be mapped; a null as anything."""
     made = np.empty(len(column))
     first = 0
     for chunk in column.get_chunks():
-        made[first : first + len(chunk)] = chunk.to_numpy()
+        made[first : first + len(chunk)] = _bare(chunk) if chunk.null_count() else chunk.to_numpy()
         first += len(chunk)
     release()
     return made
+
+
+def _bare(chunk: pl.Series) -> FloatArray:
+    """Numbers beside nulls, for which to write NaN takes three times as long as all else."""
+    if len(chunk) < _LONG_CHUNK:
+        return chunk.to_numpy()
+    held = chunk.cast(pl.Float64).to_arrow()  # loads pyarrow, which a small log can do without
+    return np.frombuffer(held.buffers()[1], np.float64, len(held), 8 * held.offset)
 
 
 def _without_copies(made: list[Track]) -> list[Track]:

@@ -186,16 +186,55 @@ static const uint8_t *end_of(const uint8_t *at, const uint8_t *limit, const Step
     return 0;
 }
 
-/* Whether two texts are the same; most are short, where a call costs more than the work. */
-static int same(const uint8_t *one, const uint8_t *other, int64_t length) {
-    if (length >= 8) {
-        for (int64_t k = 0; k + 8 < length; k += 8)
-            if (word_at(one + k) != word_at(other + k)) return 0;
-        return word_at(one + length - 8) == word_at(other + length - 8);
+/* Digits with `decimals` of them behind a point, and where they end; NULL if there are none. The
+   byte that ends the number is no digit; where it is a point, the number can have none. */
+static inline const uint8_t *free_number(const uint8_t *at, const uint8_t *end, const Step *step,
+                                         uint64_t *value) {
+    const uint8_t *begin = at, *last = end - at < step->length ? end : at + step->length - 1;
+    unsigned digit;
+    *value = 0;
+    at = digits_of(at, last, value);
+    if (at == begin) return 0;
+    if (!step->decimals) return at;
+    const uint8_t *stop = at + 1 + step->decimals;
+    if (stop > last || *at != '.' || step->end == '.') return 0;
+    for (at++; at < stop; at++) {
+        if ((digit = (unsigned)*at - '0') > 9) return 0;
+        *value = *value * 10 + digit;
     }
-    for (int64_t k = 0; k < length; k++)
-        if (one[k] != other[k]) return 0;
-    return 1;
+    return at;
+}
+
+static int is_digit(int32_t byte) { return (unsigned)byte - '0' <= 9; }
+
+enum { NOT_THIS, READ, LATER };
+
+/* A number up to the first byte that ends it, and where that is; NULL if it is none. For those of
+   any form, and where the byte is a digit. */
+static __attribute__((noinline)) const uint8_t *searched(const uint8_t *at, const uint8_t *end,
+                                                         const uint8_t *limit, const Step *step,
+                                                         double *number, int *state) {
+    const uint8_t *stop = end_of(at, limit, step);
+    uint64_t digits;
+    if (!stop || stop == at || stop > end) return 0;
+    if (step->kind == ANY) {
+        if (!any_number(at, stop, number)) *state = LATER;
+        return stop;
+    }
+    if (!plain_digits(at, stop - at, step->decimals, &digits)) return 0;
+    *number = times_ten(digits, -step->decimals);
+    return stop;
+}
+
+/* Whether two texts are the same; most are, so that one look at the end is enough. */
+static int same(const uint8_t *one, const uint8_t *other, int64_t length) {
+    uint64_t apart = 0;
+    if (length < 8) {
+        for (int64_t k = 0; k < length; k++) apart |= one[k] ^ other[k];
+        return !apart;
+    }
+    for (int64_t k = 0; k + 8 < length; k += 8) apart |= word_at(one + k) ^ word_at(other + k);
+    return !(apart | (word_at(one + length - 8) ^ word_at(other + length - 8)));
 }
 
 /* The longest text before the first number of free length: its place is the same on all lines,
@@ -217,8 +256,6 @@ static Probe probe_of(const Job *job) {
     return best;
 }
 
-enum { NOT_THIS, READ, LATER };
-
 /* One line; its numbers go into column `column` of the values. */
 static int line_of(const Job *job, const Probe *probe, int64_t line, int64_t column) {
     const uint8_t *at = job->data + job->starts[line], *end = job->data + job->ends[line];
@@ -238,14 +275,14 @@ static int line_of(const Job *job, const Probe *probe, int64_t line, int64_t col
             if (step->kind == FIXED && !fixed_number(at, step, &number)) return NOT_THIS;
             at += step->length;
         } else {
-            const uint8_t *stop = end_of(at, limit, step);
-            uint64_t digits;
-            if (!stop || stop == at || stop > end) return NOT_THIS;
-            if (step->kind == ANY) {
-                if (!any_number(at, stop, &number)) state = LATER;
-            } else {
-                if (!plain_digits(at, stop - at, step->decimals, &digits)) return NOT_THIS;
+            const uint8_t *stop;
+            if (step->kind == FREE && !is_digit(step->end)) {
+                uint64_t digits;
+                stop = free_number(at, end, step, &digits);
+                if (!stop || stop == limit || *stop != step->end) return NOT_THIS;
                 number = times_ten(digits, -step->decimals);
+            } else if (!(stop = searched(at, end, limit, step, &number, &state))) {
+                return NOT_THIS;
             }
             at = stop;
         }

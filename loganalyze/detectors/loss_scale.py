@@ -302,25 +302,24 @@ def _late_share(context: Context, steps: np.ndarray, counts: np.ndarray) -> floa
 def all_skipped(context: Context) -> list[Finding]:
     """Every step of the log was skipped: no loss, no update. Usual for the first few steps only."""
     frame = context.run.readings
-    told_at = (frame["skipped_steps"].is_not_null() & frame["step"].is_not_null()).arg_true()
-    rows = frame[[name for name in ("step", "skipped_steps", "loss") if name in frame.columns]]
-    rows = rows[told_at]
+    told_at = frame["skipped_steps"].is_not_null() & frame["step"].is_not_null()
+    records = int(told_at.sum())
     overflows = context.events("overflow").height
-    losses = 0 if "loss" not in rows.columns else rows["loss"].count()
-    skips = int((rows["skipped_steps"] > 0).sum()) if rows.height else 0
+    lost = not bool((frame["loss"].is_not_null() & told_at).any()) if "loss" in frame else True
+    skips = int(((frame["skipped_steps"] > 0) & told_at).sum())
     told = max(skips, overflows)  # both tell of the same steps: they don't add up
-    if not rows.height or (losses and overflows < rows.height) or told < rows.height:
+    if not records or (not lost and overflows < records) or told < records:
         return []
-    worst = rows.height >= context.value("no_learning.skipped_records")
-    last = int(told_at[-1])
+    worst = records >= context.value("no_learning.skipped_records")
+    steps, last = frame["step"].filter(told_at).to_numpy(), int(told_at.arg_true()[-1])
     return [
         finding(
             "no_learning",
             "critical" if worst else "info",
             metric="skipped_steps",
-            first=int(rows["step"].to_numpy().min()),
-            last=int(rows["step"].to_numpy().max()),
-            statistics={"records": rows.height, "skipped_records": told},
+            first=int(steps.min()),
+            last=int(steps.max()),
+            statistics={"records": records, "skipped_records": told},
             threshold=context.thresholds["no_learning.skipped_records"],
             evidence=(
                 Evidence(

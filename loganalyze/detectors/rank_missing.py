@@ -18,6 +18,8 @@ _ONE_BY_ONE = 16
 def detect(context: Context) -> list[Finding]:
     """Ranks that ended well before most: dead, and the others took time to notice."""
     th = context.thresholds
+    if not context.run.ranks and _fewer(context, th.value("straggler_rank.ranks")):
+        return []
     states = context.run.ranks.states if context.run.ranks else row_states(context.run.readings)
     every = states.filter(pl.col("metric") == ROWS)
     ranks = every["rank"].n_unique()
@@ -35,6 +37,13 @@ def detect(context: Context) -> list[Finding]:
         return []
     first = silent.sort("last_step", "rank").head(_ONE_BY_ONE)
     return [_finding(context, row, ranks, len(silent)) for row in first.iter_rows(named=True)]
+
+
+def _fewer(context: Context, ranks: float) -> bool:
+    """Whether lowest and highest rank of the rows leave no room for so many: told at once."""
+    column = context.run.readings["rank"]
+    low, high = column.min(), column.max()
+    return not (isinstance(low, int) and isinstance(high, int)) or high - low + 1 < ranks
 
 
 def _finding(context: Context, row: dict[str, int], ranks: int, silent: int) -> Finding:

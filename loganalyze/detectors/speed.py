@@ -12,7 +12,14 @@ from loganalyze.detectors.speed_shifts import Slow, bursts, episodes, mean_befor
 from loganalyze.detectors.speed_stalls import stalls
 from loganalyze.model import Evidence, Finding, Severity, Threshold
 from loganalyze.running import median
-from loganalyze.series_trend import IntArray, Slope, running_median, straightness, theil_sen
+from loganalyze.series_trend import (
+    IntArray,
+    Slope,
+    running_median,
+    spread_starts,
+    straightness,
+    theil_sen,
+)
 from loganalyze.tracks import FloatArray
 
 _NEEDS = (("step_time_s", "tokens_per_s", "samples_per_s", "tokens_per_s_per_gpu",
@@ -236,9 +243,7 @@ def _variance(context: Context, pace: Pace) -> list[Finding]:
 def _window_ratios(seconds: FloatArray, size: int) -> tuple[IntArray, FloatArray]:
     """Starts and p95/p50 of windows half as far apart as they are long."""
     size = min(size, len(seconds))
-    starts = np.unique(
-        np.append(np.arange(0, len(seconds) - size + 1, max(1, size // 2)), len(seconds) - size)
-    )
+    starts = spread_starts(len(seconds), size, size // 2)
     windows = np.lib.stride_tricks.sliding_window_view(seconds, size)[starts]
     low, high = np.quantile(windows, (0.5, 0.95), axis=1)
     return starts, high / low

@@ -45,13 +45,18 @@ def movement(norm: Track, lr: Track) -> Movement | None:
     sound = np.isfinite(lr.values)
     if len(good) < 10 * _BLOCKS or not sound.any():
         return None
-    rates = np.interp(norm.steps[good], lr.steps[sound], lr.values[sound])
-    travelled = np.concatenate(([0.0], np.cumsum(rates[1:] * np.diff(norm.steps[good]))))
+    steps, values = norm.steps[good], norm.values[good]
+    if sound.all() and np.array_equal(steps, lr.steps):
+        rates = lr.values
+    else:
+        rates = np.interp(steps, lr.steps[sound], lr.values[sound])
+    travelled = np.concatenate(([0.0], np.cumsum(rates[1:] * np.diff(steps))))
     cuts = np.linspace(0, len(good) - 1, _BLOCKS + 1).astype(np.int64)
-    values, way = norm.values[good][cuts], np.diff(travelled[cuts])
+    quantum = print_quantum(values) or 0.0
+    values, way = values[cuts], np.diff(travelled[cuts])
     if not (way > 0).all():
         return None
-    moves, quantum = np.diff(values), print_quantum(norm.values[good]) or 0.0
+    moves = np.diff(values)
     speed = np.maximum(np.abs(moves), quantum) / (values[:-1] * way)
     tail = max(abs(float(moves[-_TAIL:].sum())), quantum) / float(values[-1] * way[-_TAIL:].sum())
     return Movement(edges=good[cuts], moves=moves, speed=speed, last=tail, quantum=quantum)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,13 +18,14 @@ from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from loganalyze_parsers.kernel import kernel
 from loganalyze_parsers.unpack import Unpacked
 
 BLOCK_BYTES = 8 * 1024 * 1024  # larger ones are no faster and cost memory
 _SCAN_BYTES = 256 * 1024  # a piece that stays in the cache
+#: Where a line's end is looked for behind a block.
+_LOOK_BYTES = 16 * 1024
 #: Of a longer line only the beginning is read: no trainer prints one, and it would fill the memory.
 MAX_LINE_BYTES = 16 * 1024 * 1024
 
@@ -69,6 +71,8 @@ def _decompressor(path: Path, kind: str) -> Any:
         return lzma.open(path, "rb")
     if kind == "bz2":
         return bz2.open(path, "rb")
+    import pyarrow as pa  # loaded where it is needed: it takes a while
+
     return pa.CompressedInputStream(pa.OSFile(str(path), "rb"), "zstd")
 
 
@@ -83,7 +87,7 @@ def read_blocks(
     rest = b""
     offset, line = 0, 1
     inside = False  # of a line whose beginning was given
-    while chunk := stream.read(size):
+    while chunk := stream.read(_to_line_end(stream, size)):
         if inside:
             end = chunk.find(b"\n") + 1
             inside = not end
@@ -91,7 +95,9 @@ def read_blocks(
             chunk = chunk[end:] if end else b""
         whole = chunk.rfind(b"\n") + 1
         if whole:
-            block = Block(b"".join((rest, memoryview(chunk)[:whole])), offset, line)
+            complete = not rest and whole == len(chunk)
+            data = chunk if complete else b"".join((rest, memoryview(chunk)[:whole]))
+            block = Block(data, offset, line)
             rest = chunk[whole:]
             line += len(block.bounds[0])
             yield block
@@ -105,6 +111,19 @@ def read_blocks(
             offset, line, rest, inside = offset + len(rest), line + 1, b"", True
     if rest:
         yield Block(rest, offset, line)
+
+
+def _to_line_end(stream: IO[bytes] | BufferedReader, size: int) -> int:
+    """Bytes to read next: `size` and the rest of a line, where a plain file shows its end.
+
+    A block that ends with its last line need not be copied to be put together.
+    """
+    if not isinstance(stream, BufferedReader):
+        return size
+    try:
+        return size + os.pread(stream.fileno(), _LOOK_BYTES, stream.tell() + size).find(b"\n") + 1
+    except (OSError, AttributeError):  # a pipe; a system without pread
+        return size
 
 
 def line_bounds(data: bytes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-import pyarrow as pa
 
 from loganalyze import lazy
 from loganalyze_parsers.blocks import Block
@@ -31,6 +30,7 @@ from loganalyze_parsers.bulk_lines import (
 from loganalyze_parsers.deepspeed_progress import first_skipped
 from loganalyze_parsers.deepspeed_state import GIB
 from loganalyze_parsers.digits import Bools
+from loganalyze_parsers.frames import masked_column
 from loganalyze_parsers.layout_rows import Rows
 from loganalyze_parsers.lessons import Lesson, Text
 from loganalyze_parsers.template_reader import TemplateReader
@@ -183,4 +183,4 @@ def _frame(text: Text, block: Block, rows: Rows, source: int) -> pl.DataFrame:
 
 def _series(values: npt.NDArray[np.float64], held: Bools) -> pl.Series:
     """Numbers, null where they are not held."""
-    return pl.Series(values if held.all() else pa.array(values, mask=~held))
+    return pl.Series(values) if held.all() else masked_column(values, ~held)

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-import pyarrow as pa
 
 from loganalyze.model import Problem, Reading
 
@@ -98,9 +97,7 @@ def sparse_column(rows: npt.ArrayLike, values: npt.ArrayLike, count: int) -> pl.
 
 def masked_column(values: npt.NDArray[np.float64], absent: npt.NDArray[np.bool_]) -> pl.Series:
     """A Float64 column that is null where `absent` is true."""
-    made = pl.from_arrow(pa.array(values, mask=absent, from_pandas=False))
-    assert isinstance(made, pl.Series)
-    return made
+    return pl.Series(values).set(pl.Series(absent), None)
 
 
 def readings_frame(readings: Sequence[Reading]) -> pl.DataFrame | None:

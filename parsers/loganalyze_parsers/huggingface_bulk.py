@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from loganalyze import lazy
 from loganalyze_parsers.blocks import Block
 from loganalyze_parsers.bulk_lines import PLAIN, begins_with, framed, holds_any, others, text_of
 from loganalyze_parsers.commas import has_commas
+from loganalyze_parsers.frames import masked_column
 from loganalyze_parsers.huggingface_keys import column_of, kind_of
 from loganalyze_parsers.layout_rows import Rows
 from loganalyze_parsers.lessons import Lesson, Text
@@ -67,10 +67,7 @@ class HuggingFaceBulk:
         rows = Rows(found)
         if _repeats(text, rows):
             return _Look(None, False)
-        columns = {
-            name: pl.Series(pa.array(rows.column(name), mask=~rows.held(name)))
-            for name in rows.names
-        }
+        columns = {name: masked_column(rows.column(name), ~rows.held(name)) for name in rows.names}
         return _Look(framed(text, block, rows.lines, source, columns), True)
 
     def settle(self, look: _Look) -> pl.DataFrame | None:

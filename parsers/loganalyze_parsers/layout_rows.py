@@ -56,4 +56,4 @@ class Rows:
             value = one.lesson.constants[name]
             values[places] = -1 if value is None else value
         series = pl.Series(values, dtype=pl.Int64)
-        return pl.select(pl.when(series >= 0).then(series)).to_series() if None in said else series
+        return series.set(series < 0, None) if None in said else series

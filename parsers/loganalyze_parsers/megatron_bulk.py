@@ -13,14 +13,13 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-import pyarrow as pa
 
 from loganalyze import lazy
 from loganalyze_parsers.blocks import Block
 from loganalyze_parsers.bulk_lines import epoch_seconds
 from loganalyze_parsers.commas import has_commas
 from loganalyze_parsers.digits import Bools, Bytes, Ints
-from loganalyze_parsers.frames import KEY_SCHEMA
+from loganalyze_parsers.frames import KEY_SCHEMA, masked_column
 from loganalyze_parsers.layout_rows import Rows
 from loganalyze_parsers.lessons import Lesson, Text
 from loganalyze_parsers.megatron_fields import named_field
@@ -157,7 +156,7 @@ def _series(values: Floats, held: Bools) -> pl.Series:
     """Values, null where they are not held."""
     if held.all():
         return pl.Series(values)
-    return pl.Series(pa.array(values, mask=~held))
+    return masked_column(values, ~held)
 
 
 def _mended(frame: pl.DataFrame) -> pl.DataFrame:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-import pyarrow as pa
 
 from loganalyze_parsers.digits import WORD, Bools, Bytes, Ints, Words, eight_digits, word_column
 
@@ -121,6 +120,8 @@ def text_values(data: bytes, starts: Ints, ends: Ints) -> tuple[Floats, Bools]:
 
     Spans grow along each row and from row to row; a value that is not finite is not taken.
     """
+    import pyarrow as pa  # its loading takes as long as all else that a small log needs
+
     places = np.empty((*starts.shape, 2), dtype=np.int64)
     places[..., 0], places[..., 1] = starts, ends
     offsets = np.append(places.ravel(), ends[-1, -1] if ends.size else 0)

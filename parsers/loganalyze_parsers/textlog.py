@@ -160,25 +160,26 @@ class TextLog:
         lines = [
             block.data[a:b] for a, b in zip(starts[rest].tolist(), ends[rest].tolist(), strict=True)
         ]
-        bits = self._bits(lines)
         rules = [self._seen_noise.get(line, _NEW) for line in lines]
-        busy = [i for i, rule in enumerate(rules) if rule is _NEW or bits[i]]
+        fresh = [i for i, rule in enumerate(rules) if rule is _NEW]
+        bits = dict(zip(fresh, self._markers.wanted([lines[i] for i in fresh]), strict=True))
         known: list[str | None] = []  # rules of lines whose fate is remembered
         at = 0
-        for one in [*busy, len(lines)]:
+        for one in [*fresh, len(lines)]:
             if not self._open:
                 known += rules[at:one]
                 at = one
             for i in range(at, min(one + 1, len(lines))):
-                if not bits[i] and not self._open and lines[i] in self._seen_noise:
+                wanted = bits.get(i, 0)
+                if not wanted and not self._open and lines[i] in self._seen_noise:
                     known.append(self._seen_noise[lines[i]])
                     continue
                 index = int(rest[i])
-                if bits[i] or self._open:
+                if wanted or self._open:
                     self._pass(prepared, told, index)
                     told = index + 1
                 place = (block.offset + int(starts[index]), block.first_line + index)
-                taken.extend(self._line(lines[i], place, bits[i], tally))
+                taken.extend(self._line(lines[i], place, wanted, tally))
             at = one + 1
         self._count_known(known, tally)
         return told
@@ -190,12 +191,6 @@ class TextLog:
         tally.unknown += counts.pop(None, 0)
         for rule, count in counts.items():
             tally.ignored[str(rule)] += count
-
-    def _bits(self, lines: list[bytes]) -> list[int]:
-        """For each line the dialects that want to see it; known noise is searched no more."""
-        fresh = [line for line in lines if line not in self._seen_noise]
-        found = iter(self._markers.wanted(fresh))
-        return [0 if line in self._seen_noise else next(found) for line in lines]
 
     def _pass(self, prepared: _Prepared, first: int, end: int) -> None:
         """Tell the readers of the last of the lines in [first, end) that went by in bulk."""

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-import pyarrow as pa
 
 Bytes = npt.NDArray[np.uint8]
 IntArray = npt.NDArray[np.int64]
@@ -147,6 +146,8 @@ def _spread(at: IntArray, size: IntArray) -> IntArray:
 
 def _strings(cells: Bytes, at: IntArray, size: IntArray) -> pl.Series:
     """The spans as a column of bytes."""
+    import pyarrow as pa  # loaded where it is needed: it takes a while
+
     offsets = np.concatenate(([0], np.cumsum(size))).astype(np.int64)
     packed = cells[_spread(at, size)]
     array = pa.Array.from_buffers(

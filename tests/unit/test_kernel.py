@@ -179,6 +179,24 @@ def test_mutated_lines_are_read_as_numpy_reads_them(
         assert 2 < len(by_kernel[0]) < len(lines)
 
 
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.sampled_from(["5", "12.5", "0.003", "123456789.25"]),
+    st.sampled_from([".", "3", "0", " ", "|", ""]),
+    st.lists(st.text("0123456789. |", max_size=22), max_size=12),
+)
+def test_numbers_of_free_length_end_as_in_numpy(
+    compiled: kernel.Kernel, number: str, end: str, others: list[str]
+) -> None:
+    """Whatever byte ends the number, a digit or a point among them, and however long it is."""
+    line = f"x={number}{end}y".encode() if end else f"x={number}".encode()
+    template = template_of(line, Lesson((Slot("x", 1.0, 2, number),)))
+    lines = [line, *(f"x={one}{end}y".encode() for one in (*others, number * 2, f"{number}9"))]
+    for closed in (True, False):
+        text = text_of(lines, closed=closed)
+        assert read_by(compiled, template, text) == read_by(None, template, text)
+
+
 @settings(deadline=None, max_examples=50)
 @given(st.binary(max_size=300), st.integers(0, 90))
 def test_line_ends_are_those_of_numpy(compiled: kernel.Kernel, data: bytes, more: int) -> None:
