@@ -12,15 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from loganalyze.model import Account, Batch, Problem
 from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.csv_table import numbers
 from loganalyze_parsers.history import Table, history_batch, knows_any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _MAGIC = b"PAR1"
 _MOST_COLUMNS = 20_000
@@ -34,15 +37,12 @@ def sniff(head: Head) -> float:
 
 def parse(path: Path, source: int) -> Iterator[Batch]:
     """One batch: the columns that hold numbers."""
+    import pyarrow as pa  # loaded where it is needed: it takes a while
+
+    failures = (ValueError, LookupError, OSError, pa.ArrowException, pl.exceptions.PolarsError)
     try:
         frame = _read(path)
-    except (
-        ValueError,
-        LookupError,
-        OSError,
-        pa.ArrowException,
-        pl.exceptions.PolarsError,
-    ) as error:
+    except failures as error:
         why = " ".join(str(error).split())[:_MOST_WORDS] or type(error).__name__
         message = f"{path}: not readable as Parquet ({why}); export it again, or copy it anew"
         problem = Problem(rule="unreadable", message=message)
@@ -68,6 +68,7 @@ def _read(path: Path) -> pl.DataFrame:
 
     Arrow reads them: of damaged pages polars prints a panic before it raises.
     """
+    import pyarrow as pa
     from pyarrow import parquet
 
     with parquet.ParquetFile(path) as file:
@@ -82,7 +83,8 @@ def _read(path: Path) -> pl.DataFrame:
 
 
 def _may_be_numbers(kind: pa.DataType) -> bool:
-    types = pa.types
+    from pyarrow import types
+
     plain = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
     return bool(plain or types.is_string(kind) or types.is_large_string(kind))
 
