@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import random
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ def test_rest_of_a_long_line_is_left_out(tmp_path: Path, monkeypatch: pytest.Mon
     """Lines before and after are read at their places; the limit names file and line."""
     monkeypatch.setattr(blocks, "MAX_LINE_BYTES", 1000)
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 300)
+    monkeypatch.setattr(blocks, "_LOOK_BYTES", 300)
     monkeypatch.setattr(read_blocks, "__defaults__", (300, None))
     before = "\n".join(megatron_line(n, lm_loss="2.5") for n in range(1, 4)) + "\n"
     after = "\n".join(megatron_line(n, lm_loss="1.5") for n in range(4, 7)) + "\n"
@@ -60,3 +63,28 @@ def test_blocks_keep_count(sizes: list[int], size: int, ended: bool) -> None:
         assert text == (line[:50] if number in cut else line)
         place += len(line) + 1
     assert all(len(lines[number - 1]) > 50 for number in cut)
+
+
+@pytest.mark.parametrize("look", [1, 7, 4096])
+@pytest.mark.parametrize("size", [1, 50, 333])
+def test_blocks_of_a_file_are_whole_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, look: int
+) -> None:
+    """Of a file, a pipe and bytes in memory: all bytes once, at their place, cut behind a line."""
+    monkeypatch.setattr(blocks, "_LOOK_BYTES", look)
+    made = random.Random(size * look)
+    lines = [bytes(made.choices(b"ab \r", k=made.choice([0, 1, 9, 400]))) for _ in range(60)]
+    for data in (b"\n".join(lines), b"\n".join(lines) + b"\n", b"", b"\n"):
+        path = tmp_path / "file"
+        path.write_bytes(data)
+        read_end, write_end = os.pipe()
+        os.write(write_end, data)
+        os.close(write_end)
+        with path.open("rb") as file, os.fdopen(read_end, "rb") as pipe:
+            for stream in (file, pipe, io.BytesIO(data)):
+                found = list(read_blocks(stream, size))
+                assert b"".join(block.data for block in found) == data
+                assert all(block.data.endswith(b"\n") for block in found[:-1])
+                for block in found:
+                    assert data[block.offset :].startswith(block.data)
+                    assert block.first_line == data[: block.offset].count(b"\n") + 1
