@@ -14,7 +14,7 @@ from loganalyze.engine import cores
 from loganalyze.model import Finding, RunLog
 from loganalyze.report import buckets
 from loganalyze.report.model import MetricView, RunView
-from loganalyze.tracks import FloatArray, IntArray, Track, tracks
+from loganalyze.tracks import FloatArray, IntArray, Outline, Track, outlines, tracks
 
 LEAST_POINTS = 120  # for a series, where the budget has as many
 MOST_CHARTS = 80  # a log may carry any number of unknown keys
@@ -64,25 +64,14 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Line:
-    """A track that is drawn by itself: how many points it has, its first and last step."""
-
-    segment: int
-    rank: int | None
-    points: int
-    first: int
-    last: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
     """A metric, the tracks drawn one by one, and the steps that matter in it.
 
-    The tracks themselves are cut again when they are drawn: all at once would fill the memory.
+    The tracks are cut when they are drawn: all at once would fill the memory.
     """
 
     metric: MetricView
-    lines: list[_Line]
+    lines: list[Outline]
     spans: list[tuple[int, int]]
 
 
@@ -91,7 +80,7 @@ def charts(run: RunView, budget: int) -> tuple[Chart, ...]:
     with ThreadPoolExecutor(cores()) as pool:  # numpy and polars leave the interpreter free
         names = [metric.name for metric in run.metrics[:MOST_CHARTS]]
         log = run.diagnosis.run
-        plans = _plans(run, budget // 16, pool.map(partial(tracks, log), names))
+        plans = _plans(run, budget // 16, pool.map(partial(outlines, log), names))
         shared = _shared(run, plans, budget)
         draw = partial(_chart, log, window=shared.window, again=_run_again(run))
         return tuple(pool.map(draw, plans, shared.points))
@@ -128,7 +117,7 @@ def _weights(run: RunView, plans: list[_Plan]) -> list[float]:
     ]
 
 
-def _plans(run: RunView, lines: int, cut: Iterable[tuple[Track, ...]]) -> list[_Plan]:
+def _plans(run: RunView, lines: int, cut: Iterable[tuple[Outline, ...]]) -> list[_Plan]:
     """The first metrics get up to MOST_LINES each, until `lines` are used; then a few each."""
     plans: list[_Plan] = []
     for metric, made in zip(run.metrics, cut, strict=False):
@@ -138,24 +127,14 @@ def _plans(run: RunView, lines: int, cut: Iterable[tuple[Track, ...]]) -> list[_
     return plans
 
 
-def _plan(run: RunView, metric: MetricView, made: tuple[Track, ...], most: int) -> _Plan:
+def _plan(run: RunView, metric: MetricView, made: tuple[Outline, ...], most: int) -> _Plan:
     lines = _lines(run, metric, made)
-    longest = {id(line) for line in sorted(lines, key=len, reverse=True)[:most]}
+    longest = {id(line) for line in sorted(lines, key=lambda one: one.points, reverse=True)[:most]}
     kept = lines if len(lines) <= most else [line for line in lines if id(line) in longest]
-    told = [
-        _Line(
-            segment=line.segment,
-            rank=line.rank,
-            points=len(line),
-            first=int(line.steps[0]),
-            last=int(line.steps[-1]),
-        )
-        for line in kept
-    ]
-    return _Plan(metric=metric, lines=told, spans=_spans(run, metric.name))
+    return _Plan(metric=metric, lines=kept, spans=_spans(run, metric.name))
 
 
-def _meets(line: _Line, span: tuple[int, int]) -> bool:
+def _meets(line: Outline, span: tuple[int, int]) -> bool:
     return line.first <= span[1] and span[0] <= line.last
 
 
@@ -189,7 +168,7 @@ def _run_again(run: RunView) -> dict[int, int]:
     return found
 
 
-def _lines(run: RunView, metric: MetricView, made: tuple[Track, ...]) -> list[Track]:
+def _lines(run: RunView, metric: MetricView, made: tuple[Outline, ...]) -> list[Outline]:
     """The tracks drawn one by one: all of a few ranks, else those that findings name."""
     if len({track.rank for track in made}) <= MOST_RANKS:
         return list(made)
