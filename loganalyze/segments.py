@@ -74,7 +74,7 @@ def stream_labels(
     labels: IntArray = np.full(len(steps), -1, dtype=np.int32)
     parallel = False
     for rank in distinct(ranks[main]):
-        rows = _where((ranks == rank) & main)
+        rows = where((ranks == rank) & main)
         part, mixed = _cut_stream(steps[rows], before[rows])
         labels[rows] = part
         parallel = parallel or mixed
@@ -101,7 +101,7 @@ def integers(column: pl.Series, null: int = -1) -> IntArray:
     return made
 
 
-def _where(mask: BoolArray) -> BoolArray | slice:
+def where(mask: BoolArray) -> BoolArray | slice:
     """What picks the true ones; to pick all of them copies nothing."""
     return slice(None) if mask.all() else mask
 
@@ -124,16 +124,16 @@ def leader_of(ranks: IntArray, main: BoolArray) -> BoolArray | slice:
     """Rows of the rank with the most records (the lowest of equals)."""
     names = distinct(ranks[main])
     if len(names) == 1:
-        return _where(main)
+        return where(main)
     names, counts = np.unique(ranks[main], return_counts=True)
-    return _where((ranks == names[int(counts.argmax())]) & main)
+    return where((ranks == names[int(counts.argmax())]) & main)
 
 
 def followed(labels: IntArray, sources: IntArray) -> IntArray:
     """Rows without a label get the one before them in the same input, else the one after."""
     filled = labels.copy()
     for source in distinct(sources):
-        rows = _where(sources == source)
+        rows = where(sources == source)
         filled[rows] = _filled(labels[rows])
     return filled
 

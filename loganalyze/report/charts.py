@@ -20,6 +20,7 @@ from loganalyze.report.curves import Chart, Curve
 from loganalyze.report.model import PANELS, RunView
 from loganalyze.report.pack import Packer, squeezed
 from loganalyze.report.wording import both, kind_title, metric_label
+from loganalyze.segments import distinct, where
 from loganalyze.tracks import FloatArray, IntArray
 
 KNOTS = 400  # per segment: steps with their wall time and token count, to change the axis
@@ -165,13 +166,17 @@ def _axes(run: RunView, packer: Packer) -> Json:
 def _lowest(known: pl.DataFrame) -> Iterator[tuple[int, IntArray, FloatArray]]:
     """Of each segment the steps, growing, and the lowest value at each."""
     segments, steps, values = (known[name].to_numpy() for name in ("segment", "step", "value"))
-    for segment in np.unique(segments).tolist():
-        own = segments == segment
-        at, value = steps[own].astype(np.int64), values[own].astype(np.float64)
-        order = np.argsort(at, kind="stable")  # nearly in order, as a rule
-        at, value = at[order], value[order]
-        firsts = np.flatnonzero(np.diff(at, prepend=at[:1] - 1))
-        yield segment, at[firsts], np.minimum.reduceat(value, firsts)
+    for segment in distinct(segments).tolist():
+        own = where(segments == segment)
+        at = steps[own].astype(np.int64, copy=False)
+        value = values[own].astype(np.float64, copy=False)
+        if (at[1:] < at[:-1]).any():
+            order = np.argsort(at, kind="stable")  # nearly in order, as a rule
+            at, value = at[order], value[order]
+        firsts = np.concatenate(([0], np.flatnonzero(at[1:] != at[:-1]) + 1))
+        if len(firsts) < len(at):
+            at, value = at[firsts], np.minimum.reduceat(value, firsts)
+        yield segment, at, value
 
 
 def _tokens(run: RunView) -> pl.Expr | None:
