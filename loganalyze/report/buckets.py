@@ -114,25 +114,28 @@ def raw_ranges(steps: IntArray, kept: BoolArray, least: int = 8) -> list[tuple[i
 
 def smooth(steps: IntArray, values: FloatArray, window: int, at: IntArray) -> FloatArray:
     """Centred mean of the finite values within `window` steps around each step of `at`."""
-    if not len(at):
-        return np.empty(0)
-    firsts = np.searchsorted(steps, at - window // 2, side="left").tolist()
-    ends = np.searchsorted(steps, at + window // 2, side="right").tolist()
-    near = [values[first:end] for first, end in zip(firsts, ends, strict=True)]
-    joined = _spaced(near)
-    if not np.isfinite(joined).all():
-        near = [part[np.isfinite(part)] for part in near]
-        joined = _spaced(near)
-    counts = np.array([len(part) for part in near])
+    if not len(at) or not len(values):
+        return np.full(len(at), np.nan)
+    firsts = np.searchsorted(steps, at - window // 2, side="left")
+    counts = np.searchsorted(steps, at + window // 2, side="right") - firsts
+    near, starts = _spaced(values, firsts, counts)
+    finite = np.isfinite(near)
+    if not finite.all():
+        counts = np.add.reduceat(finite, starts, dtype=np.int64) - 1
+        near, starts = near[finite], np.cumsum(counts + 1) - counts - 1
     with np.errstate(over="ignore"):  # values near the largest double
-        sums = np.add.reduceat(joined, np.cumsum(counts + 1) - counts - 1)
-        return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+        return np.where(counts > 0, np.add.reduceat(near, starts) / np.maximum(counts, 1), np.nan)
 
 
-def _spaced(parts: Sequence[FloatArray]) -> FloatArray:
-    """The parts one after the other, a zero before each.
+def _spaced(values: FloatArray, firsts: IntArray, counts: IntArray) -> tuple[FloatArray, IntArray]:
+    """Stretches of `counts` values from `firsts` on, one after the other, a zero before each.
 
-    np.add.reduce() adds to a zero, np.add.reduceat() to a part's first value: so it rounds alike.
+    Also where each zero stands. np.add.reduce() adds to a zero, np.add.reduceat() to the first of
+    a stretch: with the zero there it gives the same to the last digit.
     """
-    zero = np.zeros(1)
-    return np.concatenate([piece for part in parts for piece in (zero, part)])
+    starts = np.cumsum(counts + 1) - counts - 1
+    index = np.repeat(firsts - starts - 1, counts + 1)
+    index += np.arange(len(index))
+    spaced = values[index]
+    spaced[starts] = 0.0
+    return spaced, starts

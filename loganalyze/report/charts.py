@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 from plotly.offline import get_plotlyjs
 
-from loganalyze.compare.facts import sequence_length
 from loganalyze.config import load_data
 from loganalyze.kept import kept
 from loganalyze.model import Finding, Segment
@@ -21,6 +20,7 @@ from loganalyze.report.model import PANELS, RunView
 from loganalyze.report.pack import Packer, squeezed
 from loganalyze.report.wording import both, kind_title, metric_label
 from loganalyze.segments import distinct, where
+from loganalyze.sequence_length import sequence_length
 from loganalyze.tracks import FloatArray, IntArray
 
 KNOTS = 400  # per segment: steps with their wall time and token count, to change the axis

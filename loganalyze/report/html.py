@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.resources import files as resources
 from itertools import takewhile
@@ -56,8 +57,10 @@ def render_html(report: Report, lang: str, *, files: Files | None = None) -> str
     pages, data = [], []
     for run in runs:
         drawn = charts(run, share)
-        pages.append(page.run_page(run, drawn, files or {}, report.baseline))
-        data.append(page_data(run, drawn))
+        with ThreadPoolExecutor(1) as beside:  # most of it is compression: the other goes on
+            packed = beside.submit(page_data, run, drawn)
+            pages.append(page.run_page(run, drawn, files or {}, report.baseline))
+            data.append(packed.result())
     script = _script()
     context = {
         "report": report,
