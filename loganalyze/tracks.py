@@ -8,14 +8,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from threading import Lock
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from loganalyze.columns import given, in_place
 from loganalyze.model import LineRef, RunLog
 from loganalyze.running import median
-from loganalyze.segments import integers
+from loganalyze.segments import distinct, integers
 from loganalyze.spill import release
 
 FloatArray = npt.NDArray[np.float64]
@@ -55,7 +57,7 @@ def tracks(run: RunLog, metric: str) -> tuple[Track, ...]:
 
 def _tracks_of(frame: pl.DataFrame, metric: str) -> tuple[Track, ...]:
     streams = _streams_of(frame, metric)
-    values = _numbers(frame[metric]) if streams else np.empty(0)
+    values = in_place(frame[metric].cast(pl.Float64).rechunk()) if streams else np.empty(0)
     release()
     made = [
         Track(
@@ -104,6 +106,13 @@ def outlines(run: RunLog, metric: str) -> tuple[Outline, ...]:
     )
 
 
+def first_value(run: RunLog, metric: str) -> float | None:
+    """The first value of the first of tracks(); None where there are none."""
+    frame = run.readings
+    streams = _streams_of(frame, metric)
+    return float(frame[metric][int(streams[0].rows[0])]) if streams else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stream:
     """The rows of one segment and rank by their steps. ordered: whether as they were logged."""
@@ -120,6 +129,7 @@ class _Stream:
 #: its rows have a number: the metrics of a line share them. Few patterns are held.
 _HELD: dict[int, dict[bytes, tuple[_Stream, ...]]] = {}
 _MOST_HELD = 4
+_FEW_CODES = 8  # to look for each of so many takes less than to sort
 _GUARD = Lock()  # detectors work beside each other
 
 
@@ -170,11 +180,21 @@ def _by_rank(segments: IntArray, ranks: IntArray) -> Iterator[tuple[int, int, In
     codes = segments * (int(ranks.max()) - low + 1) + (ranks - low)
     if int(codes.max()) < 1 << 16:
         codes = codes.astype(np.uint16)  # numpy sorts such by their digits
+    for own in _alike(codes):
+        yield int(segments[own[0]]), int(ranks[own[0]]), own
+
+
+def _alike(codes: npt.NDArray[Any]) -> Iterator[IntArray]:
+    """Places of each code, by code."""
+    names = distinct(codes)
+    if len(names) <= _FEW_CODES:
+        yield from (np.flatnonzero(codes == name) for name in names)
+        return
     order = np.argsort(codes, kind="stable")
     told = codes[order]
     firsts = np.flatnonzero(np.concatenate(([True], told[1:] != told[:-1]))).tolist()
     for first, end in zip(firsts, [*firsts[1:], len(order)], strict=True):
-        yield int(segments[order[first]]), int(ranks[order[first]]), order[first:end]
+        yield order[first:end]
 
 
 def _stream(segment: int, rank: int | None, steps: IntArray, rows: IntArray) -> _Stream:
@@ -189,26 +209,6 @@ def _stream(segment: int, rank: int | None, steps: IntArray, rows: IntArray) -> 
     return _Stream(
         segment=segment, rank=rank, steps=steps, rows=rows, interval=interval, ordered=ordered
     )
-
-
-def given(column: pl.Series) -> BoolArray:
-    """Where a column is not null: to unpack the bits takes a tenth of polars' own time."""
-    if not column.null_count():
-        return np.ones(len(column), dtype=bool)
-    bits = column.is_not_null().rechunk().to_arrow()
-    packed = np.frombuffer(bits.buffers()[1], dtype=np.uint8)
-    told = np.unpackbits(packed, count=bits.offset + len(bits), bitorder="little")
-    return told[bits.offset :].view(np.bool_)
-
-
-def _numbers(column: pl.Series) -> FloatArray:
-    """A column of numbers as it lies in the memory, not to be written to.
-
-    Where it is null there may be anything: for NaN there polars would go over it one by one.
-    """
-    held = column.cast(pl.Float64).rechunk().to_arrow()
-    numbers = np.frombuffer(held.buffers()[1], dtype=np.float64)
-    return numbers[held.offset : held.offset + len(held)]
 
 
 def _picked(values: FloatArray, one: _Stream) -> FloatArray:

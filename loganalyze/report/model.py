@@ -13,6 +13,7 @@ import polars as pl
 
 from loganalyze import config
 from loganalyze.assemble import record
+from loganalyze.columns import given
 from loganalyze.model import (
     READING_COLUMNS,
     Cause,
@@ -25,7 +26,6 @@ from loganalyze.model import (
 )
 from loganalyze.segments import integers
 from loganalyze.spill import release
-from loganalyze.tracks import given
 
 LEVELS = ("L1", "L2", "L3", "L4", "L5", "L6", "L7")
 PANELS = ("overview", "efficiency", "resources", "stability", "distributed", "other")

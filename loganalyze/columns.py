@@ -1,0 +1,34 @@
+"""Columns of frames as numpy's arrays, by way of the bytes that they lie in.
+
+Polars looks at each value of a column with nulls; a run has millions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+
+def given(column: pl.Series) -> npt.NDArray[np.bool_]:
+    """Where a column is not null."""
+    if not column.null_count():
+        return np.ones(len(column), dtype=bool)
+    bits = column.is_not_null().rechunk().to_arrow()
+    packed = np.frombuffer(bits.buffers()[1], dtype=np.uint8)
+    told = np.unpackbits(packed, count=bits.offset + len(bits), bitorder="little")
+    return told[bits.offset :].view(np.bool_)
+
+
+def in_place(chunk: pl.Series) -> npt.NDArray[Any]:
+    """The numbers of a column in one chunk, not copied and not to be written to.
+
+    Where it is null there may be anything.
+    """
+    if not chunk.null_count():
+        return chunk.to_numpy()
+    held = chunk.to_arrow()
+    numbers = np.frombuffer(held.buffers()[1], dtype=held.type.to_pandas_dtype())
+    return numbers[held.offset : held.offset + len(held)]
