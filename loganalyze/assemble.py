@@ -26,8 +26,7 @@ from loganalyze.model import (
     Segment,
     Source,
 )
-from loganalyze.running import median
-from loganalyze.segments import IntArray, cut_segments, integers
+from loganalyze.segments import IntArray, cut_segments, integers, middle
 from loganalyze.spill import release, slices
 
 _KEYS: Mapping[str, pl.DataType] = {
@@ -248,7 +247,7 @@ def _interval(readings: pl.DataFrame, training: npt.NDArray[np.bool_]) -> int:
     gaps = np.diff(steps if training.all() else steps[training])
     del steps
     gaps = gaps[gaps > 0]
-    return max(int(median(gaps)), 1) if len(gaps) else 1
+    return max(middle(gaps), 1) if len(gaps) else 1
 
 
 def segment_at(cut: Sequence[Segment], source: int, step: int) -> int:

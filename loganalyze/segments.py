@@ -112,6 +112,18 @@ def where(mask: BoolArray) -> BoolArray | slice:
     return slice(None) if mask.all() else mask
 
 
+def middle(gaps: IntArray) -> int:
+    """int(median(gaps)) of at least one; to count is quick, and mostly all are alike.
+
+    >>> middle(np.array([5, 1, 5, 5])), middle(np.array([1, 2, 5, 6]))
+    (5, 3)
+    """
+    one = gaps[len(gaps) // 2]
+    if 2 * int(np.count_nonzero(gaps == one)) > len(gaps):
+        return int(one)
+    return int(median(gaps.astype(np.int64)))
+
+
 def places(rows: BoolArray | slice) -> IntArray | slice:
     """The same by numbers: to pick by a mask that often changes takes thrice as long."""
     return rows if isinstance(rows, slice) else np.flatnonzero(rows)
@@ -217,7 +229,7 @@ def _interleaved(steps: IntArray) -> IntArray | None:
     A row goes to the stream whose last step it follows most closely, and to a new one if it
     follows none within a few logging intervals.
     """
-    reach = _REACH * int(median(np.diff(distinct(steps))))
+    reach = _REACH * middle(np.diff(distinct(steps)))
     last: list[int] = []
     labels = np.empty(len(steps), dtype=np.int64)
     for row, step in enumerate(steps.tolist()):
@@ -283,7 +295,7 @@ def _relation(
     if step is not None and step > 0:
         return "resume", f"a checkpoint of step {step} was loaded"
     gaps = np.diff(distinct(own))
-    interval = int(median(gaps)) if len(gaps) else 1
+    interval = middle(gaps) if len(gaps) else 1
     if first <= max(1, interval):
         return "fresh", f"steps begin again at {first} and no checkpoint was loaded"
     if first > max(segment.last for segment in before):
@@ -300,7 +312,7 @@ def _superseded(relation: Relation, own: IntArray, before: IntArray, loaded: int
     if relation != "resume" or not len(before):
         return 0
     first, gaps = int(own.min()), np.diff(distinct(own))
-    interval = int(median(gaps)) if len(gaps) else 1
+    interval = middle(gaps) if len(gaps) else 1
     start = first - interval
     if loaded is not None and start <= loaded < first:
         start = loaded

@@ -16,13 +16,13 @@ import polars as pl
 
 from loganalyze.columns import given, in_place
 from loganalyze.model import LineRef, RunLog
-from loganalyze.running import median
-from loganalyze.segments import distinct, integers
+from loganalyze.segments import distinct, integers, middle
 from loganalyze.spill import release
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+AnyInts = npt.NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,26 +165,38 @@ def _cut(frame: pl.DataFrame, rows: IntArray) -> Iterator[_Stream]:
         return
     least = frame["rank"].min()
     none = min(least if isinstance(least, int) else 0, 0) - 1  # stands for no rank
+    columns: tuple[AnyInts, ...]
     columns = integers(frame["step"]), integers(frame["segment"]), integers(frame["rank"], none)
-    steps, segments, ranks = (column[rows].astype(np.int64) for column in columns)
+    if len(rows) < len(frame):
+        columns = tuple(column[rows] for column in columns)
+    steps, segments, ranks = columns
     for segment, rank, own in _by_rank(segments, ranks):
-        yield _stream(segment, rank if rank > none else None, steps[own], rows[own])
+        at = steps[own].astype(np.int64)
+        yield _stream(segment, rank if rank > none else None, at, rows[own])
 
 
-def _by_rank(segments: IntArray, ranks: IntArray) -> Iterator[tuple[int, int, IntArray | slice]]:
+def _by_rank(segments: AnyInts, ranks: AnyInts) -> Iterator[tuple[int, int, IntArray | slice]]:
     """Which rows are of which segment and rank, by segment, then rank."""
-    if (ranks == ranks[0]).all() and (segments == segments[0]).all():
+    alone = bool((segments == segments[0]).all())
+    if alone and (ranks == ranks[0]).all():
         yield int(segments[0]), int(ranks[0]), slice(None)
         return
-    low = int(ranks.min())
-    codes = segments * (int(ranks.max()) - low + 1) + (ranks - low)
-    if int(codes.max()) < 1 << 16:
-        codes = codes.astype(np.uint16)  # numpy sorts such by their digits
-    for own in _alike(codes):
+    for own in _alike(ranks if alone else _codes(segments, ranks)):
         yield int(segments[own[0]]), int(ranks[own[0]]), own
 
 
-def _alike(codes: npt.NDArray[Any]) -> Iterator[IntArray]:
+def _codes(segments: AnyInts, ranks: AnyInts) -> AnyInts:
+    """A number for each segment and rank, growing with both."""
+    low = int(ranks.min())
+    codes = segments.astype(np.int64) * (int(ranks.max()) - low + 1)
+    codes += ranks
+    codes -= low
+    if int(codes.max()) < 1 << 16:
+        return codes.astype(np.uint16)  # numpy sorts such by their digits
+    return codes
+
+
+def _alike(codes: AnyInts) -> Iterator[IntArray]:
     """Places of each code, by code."""
     names = distinct(codes)
     if len(names) <= _FEW_CODES:
@@ -204,8 +216,8 @@ def _stream(segment: int, rank: int | None, steps: IntArray, rows: IntArray) -> 
         order = np.argsort(steps, kind="stable")
         steps, rows = steps[order], rows[order]
         gaps = np.diff(steps)
-    gaps = gaps[gaps > 0]
-    interval = int(median(gaps)) if len(gaps) else 1
+    gaps = gaps if len(gaps) and int(gaps.min()) > 0 else gaps[gaps > 0]
+    interval = middle(gaps) if len(gaps) else 1
     return _Stream(
         segment=segment, rank=rank, steps=steps, rows=rows, interval=interval, ordered=ordered
     )
