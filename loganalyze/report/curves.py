@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import partial
+from weakref import ref
 
 import numpy as np
 import polars as pl
@@ -82,7 +83,8 @@ def charts(run: RunView, budget: int) -> tuple[Chart, ...]:
         log = run.diagnosis.run
         plans = _plans(run, budget // 16, pool.map(partial(outlines, log), names))
         shared = _shared(run, plans, budget)
-        draw = partial(_chart, log, window=shared.window, again=_run_again(run))
+        drawing = _Drawing(window=shared.window, again=_run_again(run))
+        draw = partial(_chart, log, drawing)
         return tuple(pool.map(draw, plans, shared.points))
 
 
@@ -138,17 +140,31 @@ def _meets(line: Outline, span: tuple[int, int]) -> bool:
     return line.first <= span[1] and span[0] <= line.last
 
 
-def _chart(
-    log: RunLog, plan: _Plan, points: list[int], window: int, again: Mapping[int, int]
-) -> Chart:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Drawing:
+    """What all charts of a run share. window: points around a span; again: see _run_again()."""
+
+    window: int
+    again: Mapping[int, int]
+    silent: dict[int, tuple[ref[IntArray], IntArray]] = field(default_factory=dict)
+
+    def gaps(self, track: Track) -> IntArray:
+        """buckets.gaps() of a track; metrics of one line share their steps, and so these."""
+        held = self.silent.get(id(track.steps))
+        if held is None or held[0]() is not track.steps:
+            held = ref(track.steps), buckets.gaps(track.steps, track.interval)
+            self.silent[id(track.steps)] = held
+        return held[1]
+
+
+def _chart(log: RunLog, drawing: _Drawing, plan: _Plan, points: list[int]) -> Chart:
     made = tracks(log, plan.metric.name)
     by_place = {(track.segment, track.rank): track for track in made}
     curves = []
     for line, most in zip(plan.lines, points, strict=True):
         track = by_place[line.segment, line.rank]
         spans = [span for span in plan.spans if _meets(line, span)]
-        curve = _curve(track, most, spans, window)
-        curves.append(replace(curve, again_from=again.get(track.segment)))
+        curves.append(_curve(track, most, spans, drawing))
     return Chart(
         metric=plan.metric,
         curves=(*curves, *_band(made)),
@@ -197,12 +213,14 @@ def _span(finding: Finding) -> tuple[int, int]:
     return first, finding.step_last if finding.step_last is not None else first
 
 
-def _curve(track: Track, points: int, spans: list[tuple[int, int]], window: int) -> Curve:
+def _curve(
+    track: Track, points: int, spans: list[tuple[int, int]], drawing: _Drawing
+) -> Curve:
     n = len(track)
-    breaks = buckets.gaps(track.steps, track.interval)
+    breaks = drawing.gaps(track)
     kept = np.zeros(n, dtype=bool)
     kept[buckets.extremes(track.values, max(1, points // 2) if points < n else n)] = True
-    kept |= buckets.windows(track.steps, spans, window)
+    kept |= buckets.windows(track.steps, spans, drawing.window)
     kept[breaks] = True
     kept[np.minimum(breaks + 1, n - 1)] = True
     index = np.flatnonzero(kept)
@@ -218,6 +236,7 @@ def _curve(track: Track, points: int, spans: list[tuple[int, int]], window: int)
         raw=tuple(buckets.raw_ranges(track.steps, kept)),
         smooth_at=at,
         smooth=means,
+        again_from=drawing.again.get(track.segment),
     )
 
 
