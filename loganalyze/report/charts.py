@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-from plotly.offline import get_plotlyjs
 
 from loganalyze.config import load_data
 from loganalyze.kept import kept
@@ -32,10 +34,16 @@ _LOUD = ("exception", "oom", "host_oom", "comm_timeout", "comm_error", "hardware
 Json = dict[str, Any]
 
 
-@cache
-def plotly_script() -> str:
-    """plotly.js of the installed wheel, without what a page never uses of it."""
-    return trimmed(str(get_plotlyjs()))
+def plotly_bundle() -> bytes:
+    """plotly.js as it lies in the installed wheel; to import plotly for it takes far longer."""
+    spec = find_spec("plotly")
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        bundle = Path(folder, "package_data", "plotly.min.js")
+        if bundle.is_file():
+            return bundle.read_bytes()
+    from plotly.offline import get_plotlyjs
+
+    return str(get_plotlyjs()).encode("utf-8")
 
 
 def trimmed(script: str) -> str:
@@ -50,16 +58,27 @@ def trimmed(script: str) -> str:
 
 
 @cache
+def _plotly() -> tuple[str, str]:
+    """Hash and packed text of what a page needs of plotly.js; made once for a bundle."""
+    bundle = plotly_bundle()
+    what = json.dumps(load_data("plotly.toml")).encode("utf-8")
+
+    def made() -> list[str]:
+        script = trimmed(bundle.decode("utf-8"))
+        return [script_hash(script), squeezed(script.encode("utf-8"))]
+
+    digest, packed = kept("plotly", what + bundle, made)
+    return digest, packed
+
+
 def plotly_packed() -> str:
-    """The same, compressed and encoded for the page."""
-    script = plotly_script().encode("utf-8")
-    return str(kept("plotly", script, lambda: squeezed(script)))
+    """plotly.js without what a page never uses of it, compressed and encoded for the page."""
+    return _plotly()[1]
 
 
-@cache
 def plotly_hash() -> str:
     """Its sha256 as a content security policy names it."""
-    return script_hash(plotly_script())
+    return _plotly()[0]
 
 
 def script_hash(text: str) -> str:
