@@ -163,13 +163,14 @@ def _held_streams(frame: pl.DataFrame, told: BoolArray) -> tuple[_Stream, ...]:
 def _cut(frame: pl.DataFrame, rows: IntArray) -> Iterator[_Stream]:
     if not len(rows):
         return
-    least = frame["rank"].min()
+    named = frame.select("step", "segment", "rank")
+    few = len(rows) < len(frame) // 8  # for these no whole columns of a long run are read
+    named = named[rows] if few else named
+    picked = slice(None) if len(rows) == len(named) else rows
+    least = named["rank"].min()
     none = min(least if isinstance(least, int) else 0, 0) - 1  # stands for no rank
-    columns: tuple[AnyInts, ...]
-    columns = integers(frame["step"]), integers(frame["segment"]), integers(frame["rank"], none)
-    if len(rows) < len(frame):
-        columns = tuple(column[rows] for column in columns)
-    steps, segments, ranks = columns
+    steps, segments = integers(named["step"])[picked], integers(named["segment"])[picked]
+    ranks = integers(named["rank"], none)[picked]
     for segment, rank, own in _by_rank(segments, ranks):
         at = steps[own].astype(np.int64)
         yield _stream(segment, rank if rank > none else None, at, rows[own])

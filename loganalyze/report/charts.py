@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from loganalyze.columns import given, in_place
 from loganalyze.config import load_data
 from loganalyze.kept import kept
 from loganalyze.model import Finding, Segment
@@ -21,7 +22,7 @@ from loganalyze.report.curves import Chart, Curve
 from loganalyze.report.model import PANELS, RunView
 from loganalyze.report.pack import Packer, squeezed
 from loganalyze.report.wording import both, kind_title, metric_label
-from loganalyze.segments import distinct, where
+from loganalyze.segments import distinct, integers, where
 from loganalyze.sequence_length import sequence_length
 from loganalyze.tracks import FloatArray, IntArray
 
@@ -167,11 +168,7 @@ def _axes(run: RunView, packer: Packer) -> Json:
     for axis, value in (("wall", pl.col("wall_s")), ("tokens", _tokens(run))):
         if value is None or not set(value.meta.root_names()) <= set(frame.columns):
             continue
-        known = (
-            frame.select("segment", "step", value=value)
-            .drop_nulls()
-            .filter(pl.col("value").is_finite())
-        )
+        known = frame.select("segment", "step", value=value)
         knots = {
             str(segment): _knots(steps, values, packer)
             for segment, steps, values in _lowest(known)
@@ -182,18 +179,23 @@ def _axes(run: RunView, packer: Packer) -> Json:
     return found
 
 
-def _lowest(known: pl.DataFrame) -> Iterator[tuple[int, IntArray, FloatArray]]:
-    """Of each segment the steps, growing, and the lowest value at each."""
-    segments, steps, values = (known[name].to_numpy() for name in ("segment", "step", "value"))
+def _lowest(rows: pl.DataFrame) -> Iterator[tuple[int, IntArray, FloatArray]]:
+    """Of each segment the steps, growing, and the lowest finite value at each.
+
+    rows: segment, step and value, any of which may be null.
+    """
+    values = in_place(rows["value"].cast(pl.Float64).rechunk())
+    told = given(rows["value"]) & given(rows["step"]) & given(rows["segment"])
+    known = np.flatnonzero(told & np.isfinite(values))
+    segments, steps = integers(rows["segment"])[known], integers(rows["step"])[known]
+    values = values[known]
     for segment in distinct(segments).tolist():
         own = where(segments == segment)
-        at = steps[own].astype(np.int64, copy=False)
-        value = values[own].astype(np.float64, copy=False)
-        if (at[1:] < at[:-1]).any():
+        at, value = steps[own].astype(np.int64), values[own]
+        if not (at[1:] > at[:-1]).all():
             order = np.argsort(at, kind="stable")  # nearly in order, as a rule
             at, value = at[order], value[order]
-        firsts = np.concatenate(([0], np.flatnonzero(at[1:] != at[:-1]) + 1))
-        if len(firsts) < len(at):
+            firsts = np.flatnonzero(np.diff(at, prepend=at[:1] - 1))
             at, value = at[firsts], np.minimum.reduceat(value, firsts)
         yield segment, at, value
 

@@ -213,9 +213,7 @@ def _span(finding: Finding) -> tuple[int, int]:
     return first, finding.step_last if finding.step_last is not None else first
 
 
-def _curve(
-    track: Track, points: int, spans: list[tuple[int, int]], drawing: _Drawing
-) -> Curve:
+def _curve(track: Track, points: int, spans: list[tuple[int, int]], drawing: _Drawing) -> Curve:
     n = len(track)
     breaks = drawing.gaps(track)
     kept = np.zeros(n, dtype=bool)
