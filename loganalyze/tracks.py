@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from loganalyze.columns import given, in_place
+from loganalyze.columns import given, numbers
 from loganalyze.model import LineRef, RunLog
 from loganalyze.segments import distinct, integers, middle
 from loganalyze.spill import release
@@ -57,7 +57,7 @@ def tracks(run: RunLog, metric: str) -> tuple[Track, ...]:
 
 def _tracks_of(frame: pl.DataFrame, metric: str) -> tuple[Track, ...]:
     streams = _streams_of(frame, metric)
-    values = in_place(frame[metric].cast(pl.Float64).rechunk()) if streams else np.empty(0)
+    values = numbers(frame[metric]) if streams else np.empty(0)
     release()
     made = [
         Track(

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from loganalyze.columns import given, in_place
+from loganalyze.columns import given
+from loganalyze.columns import numbers as numbers_of
 from loganalyze.config import load_data
 from loganalyze.kept import kept
 from loganalyze.model import Finding, Segment
@@ -184,7 +185,7 @@ def _lowest(rows: pl.DataFrame) -> Iterator[tuple[int, IntArray, FloatArray]]:
 
     rows: segment, step and value, any of which may be null.
     """
-    values = in_place(rows["value"].cast(pl.Float64).rechunk())
+    values = numbers_of(rows["value"])
     told = given(rows["value"]) & given(rows["step"]) & given(rows["segment"])
     known = np.flatnonzero(told & np.isfinite(values))
     segments, steps = integers(rows["segment"])[known], integers(rows["step"])[known]

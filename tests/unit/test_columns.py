@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from loganalyze.columns import given, in_place
+from loganalyze.columns import given, in_place, numbers
 from loganalyze.segments import integers
 
 
@@ -41,6 +41,16 @@ def test_numbers_in_place_where_they_are_given(seed: int, kind: type[pl.DataType
     numbers = in_place(column)
     assert len(numbers) == len(column)
     assert numbers[given(column)].tolist() == column.drop_nulls().to_list()
+
+
+@pytest.mark.parametrize("kind", [pl.Float64, pl.Int64, pl.Int32])
+@pytest.mark.parametrize("seed", range(40))
+def test_numbers_of_all_chunks_in_one_row(seed: int, kind: type[pl.DataType]) -> None:
+    """Every number as float64 at its row; nothing is promised where it is null."""
+    column = column_of(seed, kind)
+    made = numbers(column)
+    assert (made.dtype, len(made)) == (np.float64, len(column))
+    assert made[given(column)].tolist() == column.drop_nulls().to_list()
 
 
 @pytest.mark.parametrize("seed", range(40))
