@@ -1,6 +1,7 @@
 """Columns of frames as numpy's arrays, by way of the bytes that they lie in.
 
-Polars looks at each value of a column with nulls; a run has millions.
+Polars looks at each value of a column with nulls; a run has millions. To read the bytes pyarrow is
+loaded, which a short column is not worth.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+_LONG = 10_000  # rows
+
 
 def given(column: pl.Series) -> npt.NDArray[np.bool_]:
     """Where a column is not null."""
     if not column.null_count():
         return np.ones(len(column), dtype=bool)
+    if len(column) < _LONG:
+        return column.is_not_null().to_numpy()
     bits = column.is_not_null().rechunk().to_arrow()
     packed = np.frombuffer(bits.buffers()[1], dtype=np.uint8)
     told = np.unpackbits(packed, count=bits.offset + len(bits), bitorder="little")
@@ -23,12 +28,14 @@ def given(column: pl.Series) -> npt.NDArray[np.bool_]:
 
 
 def in_place(chunk: pl.Series) -> npt.NDArray[Any]:
-    """The numbers of a column in one chunk, not copied and not to be written to.
+    """The numbers of a column in one chunk, not to be written to; of a long one not copied.
 
     Where it is null there may be anything.
     """
     if not chunk.null_count():
         return chunk.to_numpy()
+    if len(chunk) < _LONG:
+        return chunk.fill_null(0).to_numpy()
     held = chunk.to_arrow()
     numbers = np.frombuffer(held.buffers()[1], dtype=held.type.to_pandas_dtype())
     return numbers[held.offset : held.offset + len(held)]

@@ -139,7 +139,7 @@ def _streams_of(frame: pl.DataFrame, metric: str) -> tuple[_Stream, ...]:
         return ()
     told = given(frame[metric])
     if frame["step"].null_count():
-        told &= given(frame["step"])
+        told = told & given(frame["step"])
     with _GUARD:
         return _held_streams(frame, told)
 

@@ -8,8 +8,15 @@ import numpy as np
 import polars as pl
 import pytest
 
+from loganalyze import columns
 from loganalyze.columns import given, in_place, numbers
 from loganalyze.segments import integers
+
+
+@pytest.fixture(params=[0, 10_000], autouse=True)
+def long(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every column is long, or none is."""
+    monkeypatch.setattr(columns, "_LONG", request.param)
 
 
 def column_of(seed: int, kind: type[pl.DataType]) -> pl.Series:
@@ -62,7 +69,8 @@ def test_integers_with_their_holes_filled(seed: int) -> None:
     assert integers(column, -7).tolist() == wanted
 
 
-def test_numbers_in_place_are_not_copied() -> None:
-    """A chunk's array lies where the column lies."""
+def test_numbers_in_place_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The array of a long chunk lies where the column lies."""
+    monkeypatch.setattr(columns, "_LONG", 0)
     column = pl.Series([1.0, None, 3.0])
     assert np.shares_memory(in_place(column), in_place(column))
