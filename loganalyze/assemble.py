@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,8 +26,7 @@ from loganalyze.model import (
     Segment,
     Source,
 )
-from loganalyze.running import median
-from loganalyze.segments import IntArray, cut_segments, integers
+from loganalyze.segments import IntArray, cut_segments, integers, middle
 from loganalyze.spill import release, slices
 
 _KEYS: Mapping[str, pl.DataType] = {
@@ -115,10 +114,12 @@ def _labelled(readings: pl.DataFrame, labels: IntArray) -> pl.DataFrame:
     labels: -1 where a row has none; it is then of the first.
     """
     parts: list[pl.DataFrame] = []
-    first = 0
+    place, first = readings.get_column_index("segment"), 0
     for size in readings["line"].chunk_lengths():
-        segment = pl.Series(np.maximum(labels[first : first + size], 0), dtype=pl.Int32)
-        parts.append(readings.slice(first, size).with_columns(segment=segment))
+        segment = np.maximum(labels[first : first + size], 0)
+        part = readings.slice(first, size)
+        part.replace_column(place, pl.Series("segment", segment, dtype=pl.Int32))
+        parts.append(part)
         first += size
     return pl.concat(parts)
 
@@ -246,7 +247,7 @@ def _interval(readings: pl.DataFrame, training: npt.NDArray[np.bool_]) -> int:
     gaps = np.diff(steps if training.all() else steps[training])
     del steps
     gaps = gaps[gaps > 0]
-    return max(int(median(gaps)), 1) if len(gaps) else 1
+    return max(middle(gaps), 1) if len(gaps) else 1
 
 
 def segment_at(cut: Sequence[Segment], source: int, step: int) -> int:
@@ -309,10 +310,8 @@ def _rows_before(
     last: dict[int, tuple[int, int, int]] = {}  # offset, step and segment of its last row
     keys = readings.select("source", "offset", "step", "segment")
     for piece in slices(keys, _PIECE) if events else ():
-        told = piece.filter(pl.col("step").is_not_null())
-        for (source,), part in told.partition_by("source", as_dict=True).items():
-            assert isinstance(source, int)
-            rows = part.sort("offset", maintain_order=True)
+        told = piece.filter(pl.col("step").is_not_null()) if piece["step"].null_count() else piece
+        for source, rows in _by_source(told):
             places, step, segment = (rows[n].to_numpy() for n in ("offset", "step", "segment"))
             opening = (int(places[0]), int(segment[0]))
             first[source] = min(first.get(source, opening), opening)
@@ -336,3 +335,13 @@ def _rows_before(
     return [s if f >= 0 else None for s, f in zip(steps.tolist(), found.tolist(), strict=True)], (
         segments.tolist()
     )
+
+
+def _by_source(rows: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
+    """The rows of each input by their offsets; mostly they are of one and in order."""
+    source = rows["source"]
+    alike = len(rows) > 0 and not source.null_count() and source.min() == source.max()
+    parts = {(source[0],): rows} if alike else rows.partition_by("source", as_dict=True)
+    for (name,), part in parts.items():
+        assert isinstance(name, int)
+        yield name, part if part["offset"].is_sorted() else part.sort("offset", maintain_order=True)

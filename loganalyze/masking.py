@@ -40,6 +40,12 @@ def shapes() -> tuple[Shape, ...]:
     )
 
 
+@cache
+def _markers() -> tuple[tuple[str, int], ...]:
+    """Every marker with the place of its shape: most texts hold none, and all are looked for."""
+    return tuple((one, place) for place, shape in enumerate(shapes()) for one in shape.markers)
+
+
 @contextmanager
 def unmasked() -> Iterator[None]:
     """Inside, nothing is masked: for those who asked for it."""
@@ -109,9 +115,9 @@ def masked_problem(problem: Problem) -> Problem:
 @lru_cache(maxsize=4096)
 def _masked(text: str) -> str:
     low = text.lower()
-    for shape in shapes():
-        if any(marker in low for marker in shape.markers):
-            text = shape.pattern.sub(partial(_hidden, shape.kind), text)
+    for place in sorted({place for marker, place in _markers() if marker in low}):
+        shape = shapes()[place]
+        text = shape.pattern.sub(partial(_hidden, shape.kind), text)
     return text
 
 

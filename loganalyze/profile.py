@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loganalyze.model import Profile, RunLog
-from loganalyze.tracks import tracks
+from loganalyze.tracks import first_value
 
 _RL_METRICS = ("reward", "kl", "response_length", "entropy")
 #: Loss per token of a model that already knows its language (TREES: 1.5 to 3 on ordinary text).
@@ -15,10 +15,9 @@ def choose_profile(run: RunLog) -> Profile:
     rewards = [name for name in _RL_METRICS if name in run.readings.columns]
     if rewards:
         return Profile("rl", "profile_rl", ", ".join(rewards))
-    losses = tracks(run, "loss")
-    if not losses:
+    first = first_value(run, "loss")
+    if first is None:
         return Profile("pretrain", "profile_no_loss")
-    first = float(losses[0].values[0])
     epochs = "epoch" in run.readings.columns
     if epochs and first < _TRAINED_LOSS:
         return Profile("sft", "profile_sft", f"{first:.3g}")

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from threading import Lock
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from loganalyze.columns import given, numbers
 from loganalyze.model import LineRef, RunLog
-from loganalyze.running import median
-from loganalyze.segments import integers
+from loganalyze.segments import distinct, integers, middle
 from loganalyze.spill import release
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+AnyInts = npt.NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,25 +52,65 @@ def tracks(run: RunLog, metric: str) -> tuple[Track, ...]:
     Where several ranks print the same global value (the same step, the same number), only the
     lowest rank's track is returned: they are copies, not measurements.
     """
-    frame = run.readings
-    if metric not in frame.columns:
-        return ()
-    told = (frame[metric].is_not_null() & frame["step"].is_not_null()).to_numpy()
-    streams = _streams_of(frame, told)
-    values = floats(frame[metric]) if streams else np.empty(0)
+    return _tracks_of(run.readings, metric)
+
+
+def _tracks_of(frame: pl.DataFrame, metric: str) -> tuple[Track, ...]:
+    streams = _streams_of(frame, metric)
+    values = numbers(frame[metric]) if streams else np.empty(0)
+    release()
     made = [
         Track(
             metric=metric,
             segment=one.segment,
             rank=one.rank,
             steps=one.steps,
-            values=values if len(one.rows) == len(values) and one.ordered else values[one.rows],
+            values=_picked(values, one),
             rows=one.rows,
             interval=one.interval,
         )
         for one in streams
     ]
     return tuple(_without_copies(made))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """What is known of a track without its numbers: how many points, its first and last step."""
+
+    segment: int
+    rank: int | None
+    points: int
+    first: int
+    last: int
+
+
+def outlines(run: RunLog, metric: str) -> tuple[Outline, ...]:
+    """An outline of each of tracks(), in their order; cheaper, as it copies no numbers.
+
+    Only where ranks may print copies of each other their numbers are looked at.
+    """
+    frame = run.readings
+    streams = _streams_of(frame, metric)
+    sizes = Counter((one.segment, len(one.rows)) for one in streams)
+    made = streams if len(sizes) == len(streams) else _tracks_of(frame, metric)
+    return tuple(
+        Outline(
+            segment=one.segment,
+            rank=one.rank,
+            points=len(one.rows),
+            first=int(one.steps[0]),
+            last=int(one.steps[-1]),
+        )
+        for one in made
+    )
+
+
+def first_value(run: RunLog, metric: str) -> float | None:
+    """The first value of the first of tracks(); None where there are none."""
+    frame = run.readings
+    streams = _streams_of(frame, metric)
+    return float(frame[metric][int(streams[0].rows[0])]) if streams else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,17 +129,22 @@ class _Stream:
 #: its rows have a number: the metrics of a line share them. Few patterns are held.
 _HELD: dict[int, dict[bytes, tuple[_Stream, ...]]] = {}
 _MOST_HELD = 4
-_LONG_CHUNK = 10_000
+_FEW_CODES = 8  # to look for each of so many takes less than to sort
 _GUARD = Lock()  # detectors work beside each other
 
 
-def _streams_of(frame: pl.DataFrame, told: npt.NDArray[np.bool_]) -> tuple[_Stream, ...]:
-    """The rows told, by segment, then rank."""
+def _streams_of(frame: pl.DataFrame, metric: str) -> tuple[_Stream, ...]:
+    """The rows that tell a metric and a step, by segment, then rank."""
+    if metric not in frame.columns:
+        return ()
+    told = given(frame[metric])
+    if frame["step"].null_count():
+        told = told & given(frame["step"])
     with _GUARD:
         return _held_streams(frame, told)
 
 
-def _held_streams(frame: pl.DataFrame, told: npt.NDArray[np.bool_]) -> tuple[_Stream, ...]:
+def _held_streams(frame: pl.DataFrame, told: BoolArray) -> tuple[_Stream, ...]:
     held = _HELD.setdefault(id(frame), {})
     if len(_HELD) > 1 or not held:  # another run, or the first look
         _HELD.clear()
@@ -114,28 +163,51 @@ def _held_streams(frame: pl.DataFrame, told: npt.NDArray[np.bool_]) -> tuple[_St
 def _cut(frame: pl.DataFrame, rows: IntArray) -> Iterator[_Stream]:
     if not len(rows):
         return
-    least = frame["rank"].min()
+    named = frame.select("step", "segment", "rank")
+    few = len(rows) < len(frame) // 8  # for these no whole columns of a long run are read
+    named = named[rows] if few else named
+    picked = slice(None) if len(rows) == len(named) else rows
+    least = named["rank"].min()
     none = min(least if isinstance(least, int) else 0, 0) - 1  # stands for no rank
-    columns = integers(frame["step"]), integers(frame["segment"]), integers(frame["rank"], none)
-    steps, segments, ranks = (column[rows].astype(np.int64) for column in columns)
+    steps, segments = integers(named["step"])[picked], integers(named["segment"])[picked]
+    ranks = integers(named["rank"], none)[picked]
     for segment, rank, own in _by_rank(segments, ranks):
-        yield _stream(segment, rank if rank > none else None, steps[own], rows[own])
+        at = steps[own].astype(np.int64)
+        yield _stream(segment, rank if rank > none else None, at, rows[own])
 
 
-def _by_rank(segments: IntArray, ranks: IntArray) -> Iterator[tuple[int, int, IntArray | slice]]:
+def _by_rank(segments: AnyInts, ranks: AnyInts) -> Iterator[tuple[int, int, IntArray | slice]]:
     """Which rows are of which segment and rank, by segment, then rank."""
-    if (ranks == ranks[0]).all() and (segments == segments[0]).all():
+    alone = bool((segments == segments[0]).all())
+    if alone and (ranks == ranks[0]).all():
         yield int(segments[0]), int(ranks[0]), slice(None)
         return
+    for own in _alike(ranks if alone else _codes(segments, ranks)):
+        yield int(segments[own[0]]), int(ranks[own[0]]), own
+
+
+def _codes(segments: AnyInts, ranks: AnyInts) -> AnyInts:
+    """A number for each segment and rank, growing with both."""
     low = int(ranks.min())
-    codes = segments * (int(ranks.max()) - low + 1) + (ranks - low)
+    codes = segments.astype(np.int64) * (int(ranks.max()) - low + 1)
+    codes += ranks
+    codes -= low
     if int(codes.max()) < 1 << 16:
-        codes = codes.astype(np.uint16)  # numpy sorts such by their digits
+        return codes.astype(np.uint16)  # numpy sorts such by their digits
+    return codes
+
+
+def _alike(codes: AnyInts) -> Iterator[IntArray]:
+    """Places of each code, by code."""
+    names = distinct(codes)
+    if len(names) <= _FEW_CODES:
+        yield from (np.flatnonzero(codes == name) for name in names)
+        return
     order = np.argsort(codes, kind="stable")
     told = codes[order]
     firsts = np.flatnonzero(np.concatenate(([True], told[1:] != told[:-1]))).tolist()
     for first, end in zip(firsts, [*firsts[1:], len(order)], strict=True):
-        yield int(segments[order[first]]), int(ranks[order[first]]), order[first:end]
+        yield order[first:end]
 
 
 def _stream(segment: int, rank: int | None, steps: IntArray, rows: IntArray) -> _Stream:
@@ -145,30 +217,17 @@ def _stream(segment: int, rank: int | None, steps: IntArray, rows: IntArray) -> 
         order = np.argsort(steps, kind="stable")
         steps, rows = steps[order], rows[order]
         gaps = np.diff(steps)
-    gaps = gaps[gaps > 0]
-    interval = int(median(gaps)) if len(gaps) else 1
+    gaps = gaps if len(gaps) and int(gaps.min()) > 0 else gaps[gaps > 0]
+    interval = middle(gaps) if len(gaps) else 1
     return _Stream(
         segment=segment, rank=rank, steps=steps, rows=rows, interval=interval, ordered=ordered
     )
 
 
-def floats(column: pl.Series) -> FloatArray:
-    """A column of numbers, chunk by chunk, as its pages may be mapped; a null as anything."""
-    made = np.empty(len(column))
-    first = 0
-    for chunk in column.get_chunks():
-        made[first : first + len(chunk)] = _bare(chunk) if chunk.null_count() else chunk.to_numpy()
-        first += len(chunk)
-    release()
-    return made
-
-
-def _bare(chunk: pl.Series) -> FloatArray:
-    """Numbers beside nulls, for which to write NaN takes three times as long as all else."""
-    if len(chunk) < _LONG_CHUNK:
-        return chunk.to_numpy()
-    held = chunk.cast(pl.Float64).to_arrow()  # loads pyarrow, which a small log can do without
-    return np.frombuffer(held.buffers()[1], np.float64, len(held), 8 * held.offset)
+def _picked(values: FloatArray, one: _Stream) -> FloatArray:
+    if len(one.rows) == len(values) and one.ordered:
+        return values.copy()  # a third of the time
+    return values[one.rows]
 
 
 def _without_copies(made: list[Track]) -> list[Track]:

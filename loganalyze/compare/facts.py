@@ -9,6 +9,7 @@ import polars as pl
 from loganalyze.compare.curves import curve
 from loganalyze.compare.model import Cost, SettingDifference
 from loganalyze.model import RunLog
+from loganalyze.sequence_length import largest, plain_value, sequence_length
 
 
 def setting_differences(
@@ -30,15 +31,7 @@ def setting_differences(
 def _same(one: str | None, two: str | None) -> bool:
     if one is None or two is None:
         return one == two
-    return one == two or _plain(one) == _plain(two)
-
-
-def _plain(value: str) -> str | float:
-    text = value.strip().strip("'\"").lower()
-    try:
-        return float(text)
-    except ValueError:
-        return text
+    return one == two or plain_value(one) == plain_value(two)
 
 
 def cost(run: RunLog) -> Cost:
@@ -70,29 +63,9 @@ def _tokens(run: RunLog) -> float | None:
     """Tokens seen as logged, else samples seen times the sequence length."""
     rows = run.readings
     if "tokens_seen" in rows.columns:
-        return _largest(rows["tokens_seen"])
+        return largest(rows["tokens_seen"])
     if "samples_seen" not in rows.columns:
         return None
-    samples = _largest(rows["samples_seen"])
+    samples = largest(rows["samples_seen"])
     length = sequence_length(run)
     return samples * length if samples is not None and length else None
-
-
-def sequence_length(run: RunLog) -> float | None:
-    """Tokens of a sample: as logged, else by the configuration; None where neither says."""
-    if "seq_len" in run.readings.columns:
-        return _largest(run.readings["seq_len"])
-    return _length(run.meta.config)
-
-
-def _length(config: Mapping[str, str]) -> float | None:
-    for name in ("seq_length", "max_seq_length", "seq_len", "sequence_length"):
-        value = _plain(config.get(name, ""))
-        if isinstance(value, float):
-            return value
-    return None
-
-
-def _largest(column: pl.Series) -> float | None:
-    value = column.fill_nan(None).max()
-    return float(value) if isinstance(value, int | float) else None

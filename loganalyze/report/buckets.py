@@ -13,6 +13,7 @@ import numpy.typing as npt
 from loganalyze.tracks import FloatArray, IntArray
 
 BoolArray = npt.NDArray[np.bool_]
+_PIECE = 1 << 15  # points looked at together: what is made of them stays in the processor's cache
 
 
 def extremes(values: FloatArray, buckets: int) -> IntArray:
@@ -24,26 +25,34 @@ def extremes(values: FloatArray, buckets: int) -> IntArray:
     if n <= 2 * buckets or buckets < 1:
         return np.arange(n, dtype=np.int64)
     width = -(-n // buckets)
-    rows = -(-n // width)
-    whole = bool(np.isfinite(values).all())
-    padded = np.full(rows * width, values[-1] if whole else np.nan)  # of equals the first counts
-    padded[:n] = values
-    table = padded.reshape(rows, width)
-    base = np.arange(rows, dtype=np.int64) * width
-    if whole:
-        ends = np.array([0, n - 1])
-        return np.unique(np.concatenate((base + table.argmin(1), base + table.argmax(1), ends)))
+    whole = n // width * width  # the last bucket may be shorter
+    found = [np.array([0, n - 1]), *_of_rows(values[:whole].reshape(-1, width))]
+    if whole < n:
+        found += [whole + part for part in _of_rows(values[whole:].reshape(1, -1))]
+    return np.unique(np.concatenate(found)).astype(np.int64)
+
+
+def _of_rows(table: FloatArray) -> list[IntArray]:
+    """Indices, in the table as one row, of each row's lowest and highest finite value and of its
+    first and last broken one. Of equals the first counts."""
+    base = np.arange(len(table), dtype=np.int64) * table.shape[1]
+    low, high = base + table.argmin(axis=1), base + table.argmax(axis=1)
+    ends = table.reshape(-1)[np.stack((low, high))]
+    broken = ~np.isfinite(ends).all(axis=0)  # argmin and argmax stop at NaN, Inf is one of them
+    if not broken.any():
+        return [low, high]
+    return [low[~broken], high[~broken], *_of_broken(table[broken], base[broken])]
+
+
+def _of_broken(table: FloatArray, base: IntArray) -> list[IntArray]:
+    """The same of rows that all hold NaN or Inf. base: where each row begins."""
     finite = np.isfinite(table)
     some = finite.any(axis=1)
     low = base + np.where(finite, table, np.inf).argmin(axis=1)
     high = base + np.where(finite, table, -np.inf).argmax(axis=1)
-    real = np.arange(rows * width).reshape(rows, width) < n
-    broken = ~finite & real
-    bad = broken.any(axis=1)
-    first = base + broken.argmax(axis=1)
-    last = base + width - 1 - broken[:, ::-1].argmax(axis=1)
-    parts = (low[some], high[some], first[bad], last[bad], np.array([0, n - 1]))
-    return np.unique(np.concatenate(parts)).astype(np.int64)
+    first = base + finite.argmin(axis=1)
+    last = base + table.shape[1] - 1 - finite[:, ::-1].argmin(axis=1)
+    return [low[some], high[some], first, last]
 
 
 def windows(steps: IntArray, spans: Iterable[tuple[int, int]], points: int) -> BoolArray:
@@ -84,29 +93,49 @@ def shares(
 
 def gaps(steps: IntArray, interval: int, most: int = 200) -> IntArray:
     """Indices i where the log is silent between i and i + 1 for over five intervals."""
-    jumps = np.diff(steps)
-    places = np.flatnonzero(jumps > 5 * max(1, interval))
+    least = 5 * max(1, interval)
+    firsts = range(0, len(steps), _PIECE)
+    found = [f + np.flatnonzero(np.diff(steps[f : f + _PIECE + 1]) > least) for f in firsts]
+    places = np.concatenate(found) if found else np.empty(0, dtype=np.int64)
     if len(places) > most:
-        places = np.sort(places[np.argsort(jumps[places])[-most:]])
+        jumps = steps[places + 1] - steps[places]
+        places = np.sort(places[np.argsort(jumps)[-most:]])
     return places.astype(np.int64)
 
 
 def raw_ranges(steps: IntArray, kept: BoolArray, least: int = 8) -> list[tuple[int, int]]:
     """Ranges of steps in which every logged point is kept, `least` points or more."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], kept, [False])).astype(np.int8)))
-    pairs = edges.reshape(-1, 2)
-    return [(int(steps[a]), int(steps[b - 1])) for a, b in pairs.tolist() if b - a >= least]
+    index = np.flatnonzero(kept)
+    edges = np.concatenate(([0], np.flatnonzero(np.diff(index) > 1) + 1, [len(index)]))
+    enough = np.flatnonzero(np.diff(edges) >= least)
+    firsts, lasts = index[edges[enough]], index[edges[enough + 1] - 1]
+    return list(zip(steps[firsts].tolist(), steps[lasts].tolist(), strict=True))
 
 
 def smooth(steps: IntArray, values: FloatArray, window: int, at: IntArray) -> FloatArray:
     """Centred mean of the finite values within `window` steps around each step of `at`."""
-    made = np.full(len(at), np.nan)
+    if not len(at) or not len(values):
+        return np.full(len(at), np.nan)
     firsts = np.searchsorted(steps, at - window // 2, side="left")
-    ends = np.searchsorted(steps, at + window // 2, side="right")
+    counts = np.searchsorted(steps, at + window // 2, side="right") - firsts
+    near, starts = _spaced(values, firsts, counts)
+    finite = np.isfinite(near)
+    if not finite.all():
+        counts = np.add.reduceat(finite, starts, dtype=np.int64) - 1
+        near, starts = near[finite], np.cumsum(counts + 1) - counts - 1
     with np.errstate(over="ignore"):  # values near the largest double
-        for place, (first, end) in enumerate(zip(firsts.tolist(), ends.tolist(), strict=True)):
-            near = values[first:end]
-            finite = near[np.isfinite(near)]
-            if len(finite):
-                made[place] = np.add.reduce(finite) / len(finite)
-    return made
+        return np.where(counts > 0, np.add.reduceat(near, starts) / np.maximum(counts, 1), np.nan)
+
+
+def _spaced(values: FloatArray, firsts: IntArray, counts: IntArray) -> tuple[FloatArray, IntArray]:
+    """Stretches of `counts` values from `firsts` on, one after the other, a zero before each.
+
+    Also where each zero stands. np.add.reduce() adds to a zero, np.add.reduceat() to the first of
+    a stretch: with the zero there it gives the same to the last digit.
+    """
+    starts = np.cumsum(counts + 1) - counts - 1
+    index = np.repeat(firsts - starts - 1, counts + 1)
+    index += np.arange(len(index))
+    spaced = values[index]
+    spaced[starts] = 0.0
+    return spaced, starts

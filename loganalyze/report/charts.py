@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-from plotly.offline import get_plotlyjs
 
-from loganalyze.compare.facts import sequence_length
+from loganalyze.columns import given
+from loganalyze.columns import numbers as numbers_of
 from loganalyze.config import load_data
 from loganalyze.kept import kept
 from loganalyze.model import Finding, Segment
@@ -20,6 +23,8 @@ from loganalyze.report.curves import Chart, Curve
 from loganalyze.report.model import PANELS, RunView
 from loganalyze.report.pack import Packer, squeezed
 from loganalyze.report.wording import both, kind_title, metric_label
+from loganalyze.segments import distinct, integers, where
+from loganalyze.sequence_length import sequence_length
 from loganalyze.tracks import FloatArray, IntArray
 
 KNOTS = 400  # per segment: steps with their wall time and token count, to change the axis
@@ -31,10 +36,16 @@ _LOUD = ("exception", "oom", "host_oom", "comm_timeout", "comm_error", "hardware
 Json = dict[str, Any]
 
 
-@cache
-def plotly_script() -> str:
-    """plotly.js of the installed wheel, without what a page never uses of it."""
-    return trimmed(str(get_plotlyjs()))
+def plotly_bundle() -> bytes:
+    """plotly.js as it lies in the installed wheel; to import plotly for it takes far longer."""
+    spec = find_spec("plotly")
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        bundle = Path(folder, "package_data", "plotly.min.js")
+        if bundle.is_file():
+            return bundle.read_bytes()
+    from plotly.offline import get_plotlyjs
+
+    return str(get_plotlyjs()).encode("utf-8")
 
 
 def trimmed(script: str) -> str:
@@ -49,16 +60,27 @@ def trimmed(script: str) -> str:
 
 
 @cache
+def _plotly() -> tuple[str, str]:
+    """Hash and packed text of what a page needs of plotly.js; made once for a bundle."""
+    bundle = plotly_bundle()
+    what = json.dumps(load_data("plotly.toml")).encode("utf-8")
+
+    def made() -> list[str]:
+        script = trimmed(bundle.decode("utf-8"))
+        return [script_hash(script), squeezed(script.encode("utf-8"))]
+
+    digest, packed = kept("plotly", what + bundle, made)
+    return digest, packed
+
+
 def plotly_packed() -> str:
-    """The same, compressed and encoded for the page."""
-    script = plotly_script().encode("utf-8")
-    return str(kept("plotly", script, lambda: squeezed(script)))
+    """plotly.js without what a page never uses of it, compressed and encoded for the page."""
+    return _plotly()[1]
 
 
-@cache
 def plotly_hash() -> str:
     """Its sha256 as a content security policy names it."""
-    return script_hash(plotly_script())
+    return _plotly()[0]
 
 
 def script_hash(text: str) -> str:
@@ -147,11 +169,7 @@ def _axes(run: RunView, packer: Packer) -> Json:
     for axis, value in (("wall", pl.col("wall_s")), ("tokens", _tokens(run))):
         if value is None or not set(value.meta.root_names()) <= set(frame.columns):
             continue
-        known = (
-            frame.select("segment", "step", value=value)
-            .drop_nulls()
-            .filter(pl.col("value").is_finite())
-        )
+        known = frame.select("segment", "step", value=value)
         knots = {
             str(segment): _knots(steps, values, packer)
             for segment, steps, values in _lowest(known)
@@ -162,16 +180,25 @@ def _axes(run: RunView, packer: Packer) -> Json:
     return found
 
 
-def _lowest(known: pl.DataFrame) -> Iterator[tuple[int, IntArray, FloatArray]]:
-    """Of each segment the steps, growing, and the lowest value at each."""
-    segments, steps, values = (known[name].to_numpy() for name in ("segment", "step", "value"))
-    for segment in np.unique(segments).tolist():
-        own = segments == segment
-        at, value = steps[own].astype(np.int64), values[own].astype(np.float64)
-        order = np.argsort(at, kind="stable")  # nearly in order, as a rule
-        at, value = at[order], value[order]
-        firsts = np.flatnonzero(np.diff(at, prepend=at[:1] - 1))
-        yield segment, at[firsts], np.minimum.reduceat(value, firsts)
+def _lowest(rows: pl.DataFrame) -> Iterator[tuple[int, IntArray, FloatArray]]:
+    """Of each segment the steps, growing, and the lowest finite value at each.
+
+    rows: segment, step and value, any of which may be null.
+    """
+    values = numbers_of(rows["value"])
+    told = given(rows["value"]) & given(rows["step"]) & given(rows["segment"])
+    known = np.flatnonzero(told & np.isfinite(values))
+    segments, steps = integers(rows["segment"])[known], integers(rows["step"])[known]
+    values = values[known]
+    for segment in distinct(segments).tolist():
+        own = where(segments == segment)
+        at, value = steps[own].astype(np.int64), values[own]
+        if not (at[1:] > at[:-1]).all():
+            order = np.argsort(at, kind="stable")  # nearly in order, as a rule
+            at, value = at[order], value[order]
+            firsts = np.flatnonzero(np.diff(at, prepend=at[:1] - 1))
+            at, value = at[firsts], np.minimum.reduceat(value, firsts)
+        yield segment, at, value
 
 
 def _tokens(run: RunView) -> pl.Expr | None:

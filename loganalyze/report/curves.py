@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import partial
+from weakref import ref
 
 import numpy as np
 import polars as pl
@@ -14,7 +15,7 @@ from loganalyze.engine import cores
 from loganalyze.model import Finding, RunLog
 from loganalyze.report import buckets
 from loganalyze.report.model import MetricView, RunView
-from loganalyze.tracks import FloatArray, IntArray, Track, tracks
+from loganalyze.tracks import FloatArray, IntArray, Outline, Track, outlines, tracks
 
 LEAST_POINTS = 120  # for a series, where the budget has as many
 MOST_CHARTS = 80  # a log may carry any number of unknown keys
@@ -64,25 +65,14 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Line:
-    """A track that is drawn by itself: how many points it has, its first and last step."""
-
-    segment: int
-    rank: int | None
-    points: int
-    first: int
-    last: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
     """A metric, the tracks drawn one by one, and the steps that matter in it.
 
-    The tracks themselves are cut again when they are drawn: all at once would fill the memory.
+    The tracks are cut when they are drawn: all at once would fill the memory.
     """
 
     metric: MetricView
-    lines: list[_Line]
+    lines: list[Outline]
     spans: list[tuple[int, int]]
 
 
@@ -91,9 +81,10 @@ def charts(run: RunView, budget: int) -> tuple[Chart, ...]:
     with ThreadPoolExecutor(cores()) as pool:  # numpy and polars leave the interpreter free
         names = [metric.name for metric in run.metrics[:MOST_CHARTS]]
         log = run.diagnosis.run
-        plans = _plans(run, budget // 16, pool.map(partial(tracks, log), names))
+        plans = _plans(run, budget // 16, pool.map(partial(outlines, log), names))
         shared = _shared(run, plans, budget)
-        draw = partial(_chart, log, window=shared.window, again=_run_again(run))
+        drawing = _Drawing(window=shared.window, again=_run_again(run))
+        draw = partial(_chart, log, drawing)
         return tuple(pool.map(draw, plans, shared.points))
 
 
@@ -128,7 +119,7 @@ def _weights(run: RunView, plans: list[_Plan]) -> list[float]:
     ]
 
 
-def _plans(run: RunView, lines: int, cut: Iterable[tuple[Track, ...]]) -> list[_Plan]:
+def _plans(run: RunView, lines: int, cut: Iterable[tuple[Outline, ...]]) -> list[_Plan]:
     """The first metrics get up to MOST_LINES each, until `lines` are used; then a few each."""
     plans: list[_Plan] = []
     for metric, made in zip(run.metrics, cut, strict=False):
@@ -138,38 +129,42 @@ def _plans(run: RunView, lines: int, cut: Iterable[tuple[Track, ...]]) -> list[_
     return plans
 
 
-def _plan(run: RunView, metric: MetricView, made: tuple[Track, ...], most: int) -> _Plan:
+def _plan(run: RunView, metric: MetricView, made: tuple[Outline, ...], most: int) -> _Plan:
     lines = _lines(run, metric, made)
-    longest = {id(line) for line in sorted(lines, key=len, reverse=True)[:most]}
+    longest = {id(line) for line in sorted(lines, key=lambda one: one.points, reverse=True)[:most]}
     kept = lines if len(lines) <= most else [line for line in lines if id(line) in longest]
-    told = [
-        _Line(
-            segment=line.segment,
-            rank=line.rank,
-            points=len(line),
-            first=int(line.steps[0]),
-            last=int(line.steps[-1]),
-        )
-        for line in kept
-    ]
-    return _Plan(metric=metric, lines=told, spans=_spans(run, metric.name))
+    return _Plan(metric=metric, lines=kept, spans=_spans(run, metric.name))
 
 
-def _meets(line: _Line, span: tuple[int, int]) -> bool:
+def _meets(line: Outline, span: tuple[int, int]) -> bool:
     return line.first <= span[1] and span[0] <= line.last
 
 
-def _chart(
-    log: RunLog, plan: _Plan, points: list[int], window: int, again: Mapping[int, int]
-) -> Chart:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Drawing:
+    """What all charts of a run share. window: points around a span; again: see _run_again()."""
+
+    window: int
+    again: Mapping[int, int]
+    silent: dict[int, tuple[ref[IntArray], IntArray]] = field(default_factory=dict)
+
+    def gaps(self, track: Track) -> IntArray:
+        """buckets.gaps() of a track; metrics of one line share their steps, and so these."""
+        held = self.silent.get(id(track.steps))
+        if held is None or held[0]() is not track.steps:
+            held = ref(track.steps), buckets.gaps(track.steps, track.interval)
+            self.silent[id(track.steps)] = held
+        return held[1]
+
+
+def _chart(log: RunLog, drawing: _Drawing, plan: _Plan, points: list[int]) -> Chart:
     made = tracks(log, plan.metric.name)
     by_place = {(track.segment, track.rank): track for track in made}
     curves = []
     for line, most in zip(plan.lines, points, strict=True):
         track = by_place[line.segment, line.rank]
         spans = [span for span in plan.spans if _meets(line, span)]
-        curve = _curve(track, most, spans, window)
-        curves.append(replace(curve, again_from=again.get(track.segment)))
+        curves.append(_curve(track, most, spans, drawing))
     return Chart(
         metric=plan.metric,
         curves=(*curves, *_band(made)),
@@ -189,7 +184,7 @@ def _run_again(run: RunView) -> dict[int, int]:
     return found
 
 
-def _lines(run: RunView, metric: MetricView, made: tuple[Track, ...]) -> list[Track]:
+def _lines(run: RunView, metric: MetricView, made: tuple[Outline, ...]) -> list[Outline]:
     """The tracks drawn one by one: all of a few ranks, else those that findings name."""
     if len({track.rank for track in made}) <= MOST_RANKS:
         return list(made)
@@ -218,12 +213,12 @@ def _span(finding: Finding) -> tuple[int, int]:
     return first, finding.step_last if finding.step_last is not None else first
 
 
-def _curve(track: Track, points: int, spans: list[tuple[int, int]], window: int) -> Curve:
+def _curve(track: Track, points: int, spans: list[tuple[int, int]], drawing: _Drawing) -> Curve:
     n = len(track)
-    breaks = buckets.gaps(track.steps, track.interval)
+    breaks = drawing.gaps(track)
     kept = np.zeros(n, dtype=bool)
     kept[buckets.extremes(track.values, max(1, points // 2) if points < n else n)] = True
-    kept |= buckets.windows(track.steps, spans, window)
+    kept |= buckets.windows(track.steps, spans, drawing.window)
     kept[breaks] = True
     kept[np.minimum(breaks + 1, n - 1)] = True
     index = np.flatnonzero(kept)
@@ -239,6 +234,7 @@ def _curve(track: Track, points: int, spans: list[tuple[int, int]], window: int)
         raw=tuple(buckets.raw_ranges(track.steps, kept)),
         smooth_at=at,
         smooth=means,
+        again_from=drawing.again.get(track.segment),
     )
 
 

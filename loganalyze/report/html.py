@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.resources import files as resources
 from itertools import takewhile
@@ -18,7 +19,7 @@ from loganalyze.report.budget import page_points
 from loganalyze.report.charts import page_data, plotly_hash, plotly_packed, script_hash
 from loganalyze.report.curves import charts
 from loganalyze.report.judged import judged_by
-from loganalyze.report.model import views
+from loganalyze.report.model import RunView, views
 from loganalyze.report.story import Files
 from loganalyze.report.templates import environment_of
 from loganalyze.report.wording import Both, Param, both, plain
@@ -53,17 +54,26 @@ def render_html(report: Report, lang: str, *, files: Files | None = None) -> str
     """One page that needs nothing else: no request leaves it, no text of a log runs in it."""
     runs = views(report.diagnoses)
     share = page_points(runs) // max(1, len(runs))
-    pages, data = [], []
-    for run in runs:
-        drawn = charts(run, share)
-        pages.append(page.run_page(run, drawn, files or {}, report.baseline))
-        data.append(page_data(run, drawn))
+    pages, packed = [], []
+    with ThreadPoolExecutor(1) as beside:  # much of it is compression: the rest goes on meanwhile
+        for run in runs:
+            drawn = charts(run, share)
+            packed.append(beside.submit(page_data, run, drawn))
+            pages.append(page.run_page(run, drawn, files or {}, report.baseline))
+        context = {**_around(report, runs, lang), "runs": pages}
+        data = [one.result() for one in packed]
+    context["facts"] = [safe_json(facts) for facts, _ in data]
+    context["blocks"] = [Markup(text) for _, text in data]
+    return environment().get_template("page.html").render(context)
+
+
+def _around(report: Report, runs: tuple[RunView, ...], lang: str) -> dict[str, Any]:
+    """What the template needs beside the runs."""
     script = _script()
-    context = {
+    return {
         "report": report,
         "version": report.version,
         "lang": lang,
-        "runs": pages,
         "short": _short_names([run.id for run in runs]),
         "line": story.report_line(report, runs),
         "title": _title(report, [run.id for run in runs], lang),
@@ -72,11 +82,8 @@ def render_html(report: Report, lang: str, *, files: Files | None = None) -> str
         "style": Markup("\n".join(asset(f"css/{name}") for name in STYLES)),
         "script": Markup(script),
         "words": safe_json(_script_words()),
-        "facts": [safe_json(facts) for facts, _ in data],
-        "blocks": [Markup(text) for _, text in data],
         "plotly": Markup(plotly_packed()),
     }
-    return environment().get_template("page.html").render(context)
 
 
 def _title(report: Report, runs: list[str], lang: str) -> str:

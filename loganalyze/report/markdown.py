@@ -16,8 +16,7 @@ from loganalyze.report.model import (
     views,
 )
 from loganalyze.report.story import Files
-from loganalyze.report.text import CHECK_MARKS, place, skip_reason
-from loganalyze.report.versus import in_short
+from loganalyze.report.text import CHECK_MARKS, baseline_words, place, skip_reason
 from loganalyze.report.wording import Both, both, cause_text, joined, kind_title
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|~>$])")
@@ -59,8 +58,7 @@ def _run(run: RunView, lang: str, files: Files, baseline: RunLog | None) -> list
     facts += [("ui_why", story.why(run.headline))] if run.headline else []
     facts += [("ui_behind", story.basis(run))]
     facts += [("ui_judged_by", text) for text in judged_by(run)]
-    told = in_short(run.diagnosis, baseline) if baseline else ()
-    facts += [("ui_baseline_short", text) for text in told]
+    facts += [("ui_baseline_short", text) for text in baseline_words(run, baseline)]
     lines += [_fact(key, text, lang) for key, text in facts if text is not None]
     lines += ["", *_ordered("ui_do_first", story.do_first(run), lang)]
     for incident in run.incidents:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import polars as pl
 
 from loganalyze import config
 from loganalyze.assemble import record
+from loganalyze.columns import given
 from loganalyze.model import (
     READING_COLUMNS,
     Cause,
@@ -22,6 +24,7 @@ from loganalyze.model import (
     Source,
     severity_rank,
 )
+from loganalyze.segments import integers
 from loganalyze.spill import release
 
 LEVELS = ("L1", "L2", "L3", "L4", "L5", "L6", "L7")
@@ -230,30 +233,55 @@ def _whole(value: object) -> int | None:
 
 def _metrics(frame: pl.DataFrame) -> tuple[MetricView, ...]:
     names = [name for name in frame.columns if name not in READING_COLUMNS]
-    made = [_metric(frame, name) for name in names]
+    spans = _Spans(frame["step"]) if names else None
+    made = [_metric(frame[name], spans) for name in names if spans is not None]
     order = {name: index for index, name in enumerate(config.metrics())}
     known = [metric for metric in made if metric.count]
     return tuple(sorted(known, key=lambda m: (order.get(m.name, len(order)), m.name)))
 
 
-def _metric(frame: pl.DataFrame, name: str) -> MetricView:
-    value = pl.col(name)
-    step = pl.col("step").filter(value.is_not_null())
-    row = frame.select(
-        count=value.count(), finite=value.is_finite().sum(), first=step.min(), last=step.max()
-    ).row(0)
-    release()
+def _metric(column: pl.Series, spans: _Spans) -> MetricView:
+    name, count = column.name, len(column) - column.null_count()
     family = config.metrics().get(name) or config.metrics().get(f"{name.partition('/')[0]}/<name>")
+    first, last = spans.of(column)
+    nonfinite = _nonfinite(column) if count else 0
+    release()
     return MetricView(
         name=name,
         unit=family.unit if family else "",
         level=family.level if family else "",
         panel=family.panel if family else "other",
-        count=row[0],
-        nonfinite=row[0] - (row[1] or 0),
-        first_step=row[2],
-        last_step=row[3],
+        count=count,
+        nonfinite=nonfinite,
+        first_step=first,
+        last_step=last,
     )
+
+
+def _nonfinite(column: pl.Series) -> int:
+    """How many NaN and Inf; where the sum is a number there is none, and to add is quick."""
+    if math.isfinite(column.sum()):
+        return 0
+    return len(column) - column.null_count() - int(column.is_finite().sum())
+
+
+class _Spans:
+    """First and last step at which metrics are told: those of one line share them."""
+
+    def __init__(self, steps: pl.Series) -> None:
+        """steps: of all rows, null where a row has none."""
+        self._steps = integers(steps)
+        self._known = given(steps)
+        self._found: dict[bytes, tuple[int | None, int | None]] = {}
+
+    def of(self, column: pl.Series) -> tuple[int | None, int | None]:
+        """Those of the rows where a column is not null; None without any."""
+        told = given(column) & self._known
+        key = np.packbits(told).tobytes()
+        if key not in self._found:
+            own = self._steps[told]
+            self._found[key] = (int(own.min()), int(own.max())) if len(own) else (None, None)
+        return self._found[key]
 
 
 def _finding_order(finding: Finding) -> tuple[int, int, str, str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib import import_module
 from itertools import chain, count
 from pathlib import Path, PurePath
 
@@ -98,11 +100,13 @@ def write_files(
     for path in (*(path for pair in files for path in pair), *several):
         _refuse_foreign(path, force)
     written: list[Path] = []
-    for diagnosis, (page, data) in zip(report.diagnoses, files, strict=True):
-        one = _alone(report, diagnosis)
-        write_atomic(data, render(one, "json", lang))
-        write_atomic(page, render(one, "html", lang, written=(page,)))
-        written += [page, data]
+    with ThreadPoolExecutor(1) as beside:
+        beside.submit(import_module, "loganalyze.report.html")  # as long as counting for the JSON
+        for diagnosis, (page, data) in zip(report.diagnoses, files, strict=True):
+            one = _alone(report, diagnosis)
+            write_atomic(data, render(one, "json", lang))
+            write_atomic(page, render(one, "html", lang, written=(page,)))
+            written += [page, data]
     if several:
         _write_index(report, folder, lang, stems)
     return (*written, *several)

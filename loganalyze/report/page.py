@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
@@ -26,8 +27,10 @@ from loganalyze.report.quotes import Quoter
 from loganalyze.report.story import Files
 from loganalyze.report.svg import Shade, chart
 from loganalyze.report.text import skip_reason
-from loganalyze.report.versus import Versus, versus
 from loganalyze.report.wording import Both, both, kind_title, metric_label
+
+if TYPE_CHECKING:
+    from loganalyze.report.versus import Versus
 
 MOST_BLOCKS = 16  # findings shown with their evidence; more are rows of the list
 MOST_CONFIG = 300
@@ -125,7 +128,7 @@ def run_page(
         loose=loose,
         audit=audit,
         memory=memory_budget(run),
-        versus=versus(run.diagnosis, baseline) if baseline is not None else None,
+        versus=_versus(run, baseline),
         rows=tuple((finding, finding.id in shown) for finding in run.findings.values()),
         panels=_panels(run, made),
         undrawn=max(0, len(run.metrics) - MOST_CHARTS),
@@ -138,6 +141,15 @@ def run_page(
         settings=tuple(sorted(run.diagnosis.run.meta.config.items()))[:MOST_CONFIG],
         problems=_problems(run),
     )
+
+
+def _versus(run: RunView, baseline: RunLog | None) -> Versus | None:
+    """The comparison, whose modules are loaded only where there is a baseline."""
+    if baseline is None:
+        return None
+    from loganalyze.report.versus import versus
+
+    return versus(run.diagnosis, baseline)
 
 
 def _blocks(

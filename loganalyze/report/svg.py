@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -189,7 +190,7 @@ def _path(frame: Frame, curve: Curve, steps: IntArray, values: FloatArray, style
     xs, ys = frame.x(steps[index]).tolist(), frame.y(values[index]).tolist()
     commands, pen = [], "M"
     for x, y, step in zip(xs, ys, steps[index].tolist(), strict=True):
-        if not np.isfinite(y):
+        if not math.isfinite(y):
             pen = "M"
             continue
         commands.append(f"{pen}{x:.0f} {y:.1f}")
@@ -214,8 +215,8 @@ def _envelope(frame: Frame, steps: IntArray, values: FloatArray, columns: int) -
     ends = np.append(firsts[1:], len(steps)) - 1
     at = (steps[firsts] + steps[ends]) // 2
     at[0], at[-1] = steps[0], steps[-1]
-    xs = frame.x(at)
-    points = zip((*xs, *xs[::-1]), (*frame.y(high), *frame.y(low)[::-1]), strict=True)
+    xs, highs, lows = frame.x(at).tolist(), frame.y(high).tolist(), frame.y(low).tolist()
+    points = zip((*xs, *xs[::-1]), (*highs, *lows[::-1]), strict=True)
     return f"M{' '.join(f'{x:.0f} {y:.1f}' for x, y in points)}Z"
 
 

@@ -27,7 +27,6 @@ from loganalyze.report.model import (
 from loganalyze.report.paper import Paper
 from loganalyze.report.spark import spark
 from loganalyze.report.story import Files
-from loganalyze.report.versus import in_short
 from loganalyze.report.wording import Both, both, cause_text, joined, kind_title
 
 MARKS = {"critical": "✖", "warning": "▲", "info": "●", "clean": "✔", "unreadable": "■"}
@@ -82,7 +81,7 @@ def _run(paper: Paper, run: RunView, baseline: RunLog | None) -> None:
     paper.field("ui_behind", story.basis(run))
     for index, text in enumerate(judged_by(run)):
         paper.field("ui_judged_by" if index == 0 else "", text)
-    for index, text in enumerate(in_short(run.diagnosis, baseline) if baseline else ()):
+    for index, text in enumerate(baseline_words(run, baseline)):
         paper.field("ui_baseline_short" if index == 0 else "", text)
     _spark(paper, run, "loss", None, 2)
     for number, incident in enumerate(run.incidents[:MAX_INCIDENTS], 1):
@@ -90,6 +89,15 @@ def _run(paper: Paper, run: RunView, baseline: RunLog | None) -> None:
     _more(paper, len(run.incidents) - MAX_INCIDENTS)
     _loose(paper, run)
     _checks(paper, run)
+
+
+def baseline_words(run: RunView, baseline: RunLog | None) -> tuple[Both, ...]:
+    """What is said of a run beside its baseline; the modules for it are loaded only for one."""
+    if baseline is None:
+        return ()
+    from loganalyze.report.versus import in_short
+
+    return in_short(run.diagnosis, baseline)
 
 
 def _incident(paper: Paper, run: RunView, incident: Incident, number: int) -> None:

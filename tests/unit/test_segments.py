@@ -100,3 +100,39 @@ def test_rows_without_a_label_follow_the_one_before(
     sources = draw.integers(0, 3, 60, dtype=np.int32)
     made = segments.followed(labels, sources)
     assert made.tolist() == _followed_row_by_row(labels.tolist(), sources.tolist())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_different_values_as_a_set_has_them(seed: int) -> None:
+    """The different values, growing and of the same kind, wherever they lie and however far."""
+    draw = np.random.default_rng(seed)
+    span = int(draw.choice([3, 200, 30_000]))
+    values = draw.integers(-span, span, 300).astype(draw.choice([np.int16, np.int32, np.int64]))
+    values[: seed % 3] *= 1 if values.dtype == np.int16 else 1000
+    made = segments.distinct(values)
+    assert made.tolist() == sorted(set(values.tolist()))
+    assert made.dtype == values.dtype
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_middle_of_gaps_is_their_median(seed: int) -> None:
+    """The whole part of the median, where most gaps are alike and where they are not."""
+    draw = np.random.default_rng(seed)
+    gaps = draw.choice([1, 1, 1, 2, 50], int(draw.integers(1, 12)))
+    assert segments.middle(gaps) == int(np.median(gaps))
+
+
+def test_places_pick_what_the_mask_picks() -> None:
+    """The numbers of the true ones; a slice stays."""
+    assert segments.places(np.array([True, False, True])).tolist() == [0, 2]
+    assert segments.places(slice(None)) == slice(None)
+
+
+@pytest.mark.parametrize("ranks", [3, 40])
+def test_leader_is_the_rank_with_the_most_records(ranks: int) -> None:
+    """Of few ranks and of many; the lowest of equals; other rows do not count."""
+    named = np.repeat(np.arange(ranks), 5)
+    main = np.ones(len(named), dtype=bool)
+    assert np.flatnonzero(segments.leader_of(named, main)).tolist() == [0, 1, 2, 3, 4]
+    main[named == 0] = np.array([True, True, True, True, False])
+    assert np.flatnonzero(segments.leader_of(named, main)).tolist() == [5, 6, 7, 8, 9]

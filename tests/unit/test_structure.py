@@ -27,7 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("config", "masking", "series", "tracks", "store", "spill", "leftovers", "segments", "assemble",
      "inputs", "knowledge", "reruns", "frames_join", "engine", "resumed",
      "store_parts", "rank_states", "rank_layout", "leads", "digest",
-     "remote", "scratch", "plain_data", "products"),
+     "remote", "scratch", "plain_data", "products", "sequence_length", "columns"),
     ("loganalyze_parsers", "detectors", "checks", "profile"),
     ("ingest", "baseline", "diagnose", "incidents", "pipeline", "explain", "grouping", "parts",
      "same_run", "budget", "coverage", "continued", "attempts", "reading", "shards", "wide",

@@ -11,7 +11,7 @@ import pytest
 from synth_system import make_run
 
 from loganalyze import tracks as module
-from loganalyze.tracks import tracks
+from loganalyze.tracks import first_value, outlines, tracks
 
 Row = tuple[int | None, int, int | None, float | None, float | None]
 
@@ -78,3 +78,55 @@ def test_metrics_of_one_line_share_their_steps() -> None:
     del run
     gc.collect()
     assert not module._HELD
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_outlines_are_those_of_the_tracks(seed: int) -> None:
+    """Segment, rank, number of points, first and last step of each track; and the first value."""
+    run, rows = make_run({"loss": np.zeros(1)}), rows_of(seed)
+    frame = pl.DataFrame(
+        [told[:4] for told in rows], orient="row",
+        schema={"step": pl.Int64, "segment": pl.Int32, "rank": pl.Int32, "loss": pl.Float64},
+    )  # fmt: skip
+    object.__setattr__(run, "readings", frame)
+    made = tracks(run, "loss")
+    expected = [(t.segment, t.rank, len(t), int(t.steps[0]), int(t.steps[-1])) for t in made]
+    told = [(o.segment, o.rank, o.points, o.first, o.last) for o in outlines(run, "loss")]
+    assert told == expected
+    first = first_value(run, "loss")
+    assert first is None if not made else np.array_equal(first, made[0].values[0], equal_nan=True)
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_copies_have_no_outline(copied: bool) -> None:
+    """Of ranks that print the same numbers only the lowest has one; of others each has its own."""
+    values = np.repeat(np.arange(20.0), 2)
+    run = make_run({"loss": values if copied else np.arange(40.0)})
+    frame = run.readings.with_columns(
+        step=pl.Series(np.repeat(np.arange(20), 2)),
+        rank=pl.Series(np.tile([4, 5], 20), dtype=pl.Int32),
+    )
+    object.__setattr__(run, "readings", frame)
+    assert [line.rank for line in outlines(run, "loss")] == ([4] if copied else [4, 5])
+
+
+def test_few_numbers_of_many_rows() -> None:
+    """A metric on every hundredth row is cut as one on each: steps and rows are its own."""
+    rows = np.arange(1000)
+    values = np.where(rows % 100 == 7, rows / 8, np.nan)
+    run = make_run({"loss": values, "lr": np.ones(1000)})
+    sparse = run.readings.with_columns(pl.col("loss").fill_nan(None), rank=pl.lit(3, pl.Int32))
+    object.__setattr__(run, "readings", sparse)
+    (track,) = tracks(run, "loss")
+    assert track.rank == 3
+    assert track.rows.tolist() == list(range(7, 1000, 100))
+    assert track.steps.tolist() == sparse["step"].gather(track.rows).to_list()
+    assert track.values.tolist() == [row / 8 for row in track.rows.tolist()]
+
+
+def test_values_may_be_written_to() -> None:
+    """A track's values are its own: a change reaches neither the run nor another track."""
+    run = make_run({"loss": np.arange(50.0)})
+    (track,) = tracks(run, "loss")
+    track.values[:] = -1.0
+    assert tracks(run, "loss")[0].values.tolist() == list(range(50))
