@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from paths import ROOT
+from paths import ROOT, loopback_is_up
 from textlogs import megatron_line
 
 from loganalyze.ingest import ingest
@@ -67,6 +68,23 @@ def test_duckdb(place: Path) -> None:
     slowest, kinds = blocks("sql duckdb")
     assert rounded(duckdb.sql(slowest).fetchall()) == SLOWEST
     assert ("straggler_rank", 1) in duckdb.sql(kinds).fetchall()
+
+
+def test_spark(place: Path) -> None:
+    """The same with Spark, where it and a Java are installed."""
+    pyspark_sql = pytest.importorskip("pyspark.sql", reason="Spark is not installed")
+    if shutil.which("java") is None or not loopback_is_up():
+        pytest.skip("Spark needs a Java, and a loopback to speak to it")
+    (code,) = blocks("python spark")
+    session = pyspark_sql.SparkSession.builder.master("local[1]").config(
+        "spark.ui.enabled", "false"
+    )
+    names: dict[str, Any] = {"spark": session.getOrCreate()}
+    try:
+        exec(code, names)
+        assert rounded([tuple(row) for row in names["answer"].collect()]) == SLOWEST
+    finally:
+        names["spark"].stop()
 
 
 @pytest.mark.parametrize("kind", ["python dask", "python submitit", "python spark"])
