@@ -8,11 +8,12 @@ files that all places see; only small results come back through the engine.
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from multiprocessing import get_context
 from typing import Any, TypeVar
@@ -27,6 +28,8 @@ Done = tuple[int, Any]
 TRIES = 3
 #: Shards handed out ahead of the workers; more would only lie in a queue.
 _AHEAD = 2
+#: Seconds between two looks at jobs that do not tell by themselves that they are done.
+_POLL = 0.5
 
 
 class ShardFailed(LoganalyzeError):
@@ -84,8 +87,11 @@ def _one_thread_each() -> Iterator[None]:
             os.environ.pop(name, None)
 
 
-def on_executor(executor: Executor, ahead: int = 1000) -> Engine[Any, Any]:
-    """Any executor; it stays open. ahead: shards that it may hold at once."""
+def on_executor(executor: Any, ahead: int = 1000) -> Engine[Any, Any]:
+    """Any concurrent.futures executor, or submitit's; it stays open.
+
+    ahead: shards that it may hold at once.
+    """
 
     def run(work: Callable[[S], R], shards: Sequence[S]) -> Iterator[tuple[int, R]]:
         yield from _Queue(work, shards).on(executor, ahead)
@@ -100,26 +106,30 @@ class _Queue:
         self._work, self._shards = work, shards
         self._todo = deque(range(len(shards)))
         self._tries = [0] * len(shards)
-        self._running: dict[Future[Any], int] = {}
+        self._running: dict[Any, int] = {}  # futures, or submitit's jobs
 
     @property
     def empty(self) -> bool:
         """Whether every shard was done."""
         return not self._todo and not self._running
 
-    def on(self, executor: Executor, ahead: int, most: int | None = None) -> Iterator[Done]:
+    def on(self, executor: Any, ahead: int, most: int | None = None) -> Iterator[Done]:
         """Results until all is done (or `most` are); raises what breaks the executor itself."""
         given = 0
         while not self.empty and (most is None or given < most):
-            while self._todo and len(self._running) < ahead:
-                future = executor.submit(self._work, self._shards[self._todo[0]])
-                self._running[future] = self._todo.popleft()
-            done, _ = wait(self._running, return_when=FIRST_COMPLETED)
-            for one in self._collected(done):
+            if self._todo and len(self._running) < ahead:
+                with _together(executor):
+                    self._submit(executor, ahead)
+            for one in self._collected(_finished(self._running)):
                 given += 1
                 yield one
 
-    def _collected(self, done: set[Future[Any]]) -> Iterator[Done]:
+    def _submit(self, executor: Any, ahead: int) -> None:
+        while self._todo and len(self._running) < ahead:
+            future = executor.submit(self._work, self._shards[self._todo[0]])
+            self._running[future] = self._todo.popleft()
+
+    def _collected(self, done: Collection[Any]) -> Iterator[Done]:
         for future in done:
             error = future.exception()
             if isinstance(error, BrokenProcessPool):
@@ -151,6 +161,21 @@ class _Queue:
             message = f"{self._shards[index]}: failed {TRIES} times ({told})"
             raise ShardFailed(message, hint="the rest is untouched; look at that input alone")
         self._todo.appendleft(index)
+
+
+def _together(executor: Any) -> AbstractContextManager[Any]:
+    """What is submitted inside becomes one array of jobs, where the executor (submitit's) can."""
+    batch: Callable[[], AbstractContextManager[Any]] = getattr(executor, "batch", nullcontext)
+    return batch()
+
+
+def _finished(running: Collection[Any]) -> Collection[Any]:
+    """Those that are done, once one is; jobs that are no futures are asked now and again."""
+    if all(isinstance(one, Future) for one in running):
+        return wait(running, return_when=FIRST_COMPLETED).done
+    while not (done := [one for one in running if one.done()]):
+        time.sleep(_POLL)
+    return done
 
 
 def _on_pools(
@@ -185,7 +210,7 @@ def ray_tasks(jobs: int | None = None) -> Engine[Any, Any]:
         if not ray.is_initialized():
             told = bool(os.environ.get("RAY_ADDRESS"))
             local = {} if told else {"address": "local", "num_cpus": jobs or cores()}
-            ray.init(log_to_driver=False, include_dashboard=False, **local)
+            _connect(ray, log_to_driver=False, include_dashboard=False, **local)
         task = ray.remote(num_cpus=1, max_retries=TRIES - 1, retry_exceptions=True)(work)
         ahead = max(4, _AHEAD * int(ray.cluster_resources().get("CPU", 1)))
         todo, running = deque(range(len(shards))), dict[Any, int]()
@@ -202,3 +227,15 @@ def ray_tasks(jobs: int | None = None) -> Engine[Any, Any]:
                     raise ShardFailed(f"{shards[index]}: failed {TRIES} times ({error})") from error
 
     return run
+
+
+def _connect(ray: Any, **options: Any) -> None:
+    """Raises UsageError where the cluster does not answer."""
+    try:
+        ray.init(**options)
+    except ConnectionError as error:
+        place = os.environ.get("RAY_ADDRESS", "local")
+        raise UsageError(
+            f"--engine ray: no cluster answers at {place} ({error})",
+            hint="`ray status` tells why; without RAY_ADDRESS a local one is started",
+        ) from error

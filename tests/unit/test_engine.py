@@ -6,7 +6,9 @@ import os
 import random
 import signal
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -97,3 +99,94 @@ def test_ray_runs_them_too() -> None:
         ]
     finally:
         ray.shutdown()
+
+
+def test_submitit_runs_them_too(tmp_path: Path) -> None:
+    """Its jobs are no futures: they are given as one array, and asked whether they are done."""
+    submitit = pytest.importorskip("submitit", reason="submitit is not installed")
+
+    def squared(value: int) -> int:
+        """Travels whole: its processes cannot import the tests."""
+        return value * value
+
+    executor = submitit.AutoExecutor(folder=tmp_path, cluster="local")
+    executor.update_parameters(timeout_min=2)
+    assert sorted(on_executor(executor)(squared, [2, 3, 5])) == [(0, 4), (1, 9), (2, 25)]
+
+
+class SlowJob:
+    """Like a job of a batch system: it has no more than done(), exception() and result()."""
+
+    def __init__(self, work: object, shard: object) -> None:
+        self._work, self._shard, self._asked = work, shard, 0
+
+    def done(self) -> bool:
+        """At the third question."""
+        self._asked += 1
+        return self._asked > 2
+
+    def exception(self) -> BaseException | None:
+        """What the work raises."""
+        try:
+            self.result()
+        except OSError as error:
+            return error
+        return None
+
+    def result(self) -> object:
+        """What the work gives."""
+        assert callable(self._work)
+        return self._work(self._shard)
+
+
+class Batches:
+    """An executor of such jobs, which takes them in batches."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Counts what is submitted inside."""
+        self.sizes.append(0)
+        yield
+
+    def submit(self, work: object, shard: object) -> SlowJob:
+        """A job for a shard."""
+        self.sizes[-1] += 1
+        return SlowJob(work, shard)
+
+
+def test_jobs_that_are_no_futures_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All results, in batches as large as may wait; a shard that fails is tried three times."""
+    monkeypatch.setattr("loganalyze.engine._POLL", 0.001)
+    executor = Batches()
+    found = on_executor(executor, ahead=4)(square, list(range(10)))
+    assert sorted(found) == [(n, n * n) for n in range(10)]
+    assert executor.sizes[0] == 4
+    assert sum(executor.sizes) == 10
+    with pytest.raises(ShardFailed, match=r"4: failed 3 times .*the file is gone"):
+        list(on_executor(Batches())(always_fails, list(range(6))))
+
+
+def test_a_cluster_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The address, and what to do."""
+
+    class Ray:
+        """A Ray that cannot connect."""
+
+        @staticmethod
+        def is_initialized() -> bool:
+            """Never."""
+            return False
+
+        @staticmethod
+        def init(**options: object) -> None:
+            """As Ray does where nobody listens."""
+            raise ConnectionError("timed out")
+
+    monkeypatch.setattr("loganalyze.engine.import_module", lambda name: Ray)
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    with pytest.raises(UsageError, match="no cluster answers at 10") as caught:
+        list(engine_for("ray")(square, [1]))
+    assert "ray status" in caught.value.hint
