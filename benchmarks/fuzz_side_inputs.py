@@ -106,7 +106,9 @@ def dcgm(rows: int) -> bytes:
 
 def deepspeed_csv(rows: int) -> bytes:
     """A file of the CSV monitor."""
-    return "\n".join(["step,train_loss", *(f"{64 * n},{_loss(n)}" for n in range(1, rows))]).encode()
+    return "\n".join(
+        ["step,train_loss", *(f"{64 * n},{_loss(n)}" for n in range(1, rows))]
+    ).encode()
 
 
 def swanlab_rows(rows: int) -> bytes:
@@ -154,6 +156,37 @@ def mlflow_metric(rows: int) -> bytes:
     return "".join(f"{1700000000000 + n} {_loss(n)} {n}\n" for n in range(1, rows)).encode()
 
 
+def long_csv(rows: int) -> bytes:
+    """A number a line, of several metrics."""
+    lines = [f"{n},{name},{_loss(n)}" for n in range(1, rows) for name in ("loss", "grad_norm")]
+    return "\n".join(["step,name,value", *lines, ""]).encode()
+
+
+def long_json(rows: int) -> bytes:
+    """The same as JSON lines, one metric after the other."""
+    lines = [
+        json.dumps({"metric": name, "value": _loss(n), "step": n, "timestamp": 1700000000000 + n})
+        for name in ("train/loss", "lr")
+        for n in range(1, rows)
+    ]
+    return "\n".join([*lines, ""]).encode()
+
+
+def update_bars(rows: int) -> bytes:
+    """OpenRLHF's bars and steps, EasyLM's dictionaries over several lines."""
+    lines = [
+        f"Train epoch [1/1]: 50%|#| {n}/{rows} [00:01<00:01, 3.00s/it, pg={_loss(n)}, rm=1.5, kl=0.1]"
+        for n in range(1, rows)
+    ]
+    lines += [f"Global step {n}: {{'policy_loss': {_loss(n)}, 'kl': 0.1}}" for n in range(1, rows)]
+    lines += [
+        f"{{'gradient_norm': array(0.5, dtype=float32),\n 'loss': array({_loss(n)}, dtype=float32),"
+        f"\n 'step': {n}}}"
+        for n in range(1, rows)
+    ]
+    return "\n".join([*lines, ""]).encode()
+
+
 #: Family -> file name, maker, binary, plain.
 FORMATS: Mapping[str, tuple[str, Callable[[int], bytes], bool, bool]] = {
     "one_line_trainers": ("train.log", one_line_trainers, False, False),
@@ -168,6 +201,9 @@ FORMATS: Mapping[str, tuple[str, Callable[[int], bytes], bool, bool]] = {
     "runs_csv": ("runs.csv", runs_csv, False, False),
     "json_document": ("history.json", json_document, False, False),
     "json_columns": ("columns.json", json_columns, False, False),
+    "long_csv": ("scalars.csv", long_csv, False, False),
+    "long_json": ("scalars.jsonl", long_json, False, False),
+    "update_bars": ("console.log", update_bars, False, False),
     "mlflow_metric": ("mlruns/1/ab12/metrics/train/loss", mlflow_metric, False, False),
 }
 #: Family -> a file that must lie beside it.

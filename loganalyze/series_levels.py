@@ -73,9 +73,9 @@ class Tail:
 
     def beyond(self, first: int, last: int) -> float:
         """Share of points that noise takes beyond the highest of places [first, last]."""
-        high = float(self.z[first : last + 1].max())
-        fall = float((self.limit**2 + BEND) / (high**2 + BEND)) ** (0.5 * self.power)
-        return self.chance * fall if high > 0 else 1.0
+        high = self.z[first : last + 1].max()
+        bent = np.hypot((self.limit, high), np.sqrt(BEND))  # squares of 1e200 are beyond a double
+        return float(self.chance * np.power(bent[0] / bent[1], self.power)) if high > 0 else 1.0
 
 
 @dataclass(frozen=True, slots=True)

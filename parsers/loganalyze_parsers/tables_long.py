@@ -200,9 +200,14 @@ def _cells_of(content: Mapping[str, object], found: Mapping[str, str]) -> tuple[
     tag, run = told.get("tag"), told.get("run")
     return (
         *(_number(told.get(role)) for role in ("value", "step", "wall_s")),
-        tag.strip() if isinstance(tag, str) else None,
+        _sound(tag.strip()) if isinstance(tag, str) else None,
         None if run is None else json.dumps(run).strip('"'),
     )
+
+
+def _sound(text: str) -> str:
+    """Without halves of characters, which no frame holds."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _keep(frame: pl.DataFrame, made: _Scalars) -> None:

@@ -43,6 +43,17 @@ def test_numbers_of_one_step_become_one_row_that_cites_their_lines(tmp_path: Pat
     assert batch.account.read == 5
 
 
+def test_half_a_character_in_a_name_loses_no_line(tmp_path: Path) -> None:
+    """The name is read with a mark in its place; every line is accounted for."""
+    names = ["loss", "half \ud83d", "loss"]
+    lines = [
+        json.dumps({"metric": name, "value": 2.5, "step": 7 + n}) for n, name in enumerate(names)
+    ]
+    (batch,) = read(tmp_path, "\n".join(lines) + "\n", "scalars.jsonl")
+    assert batch.account.lines == batch.account.read == 3
+    assert rows(batch)["loss"].to_list() == [2.5, None, 2.5]
+
+
 def test_one_metric_after_the_other_is_put_in_the_order_of_steps(tmp_path: Path) -> None:
     """The loss is cited where it stands; a step that only the evaluation has lies between."""
     lines = ["tag,step,value,wall_time"]

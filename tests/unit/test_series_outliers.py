@@ -114,3 +114,11 @@ def test_falls_of_memory_are_those_of_the_loop(seed: int) -> None:
         < (1 - least) * np.median(values[max(0, i - 4) : i + 1])
     ]
     assert _falls(context, values).tolist() == slow
+
+
+def test_absurd_heights_have_a_chance_too() -> None:
+    """Squares beyond a double raise nothing."""
+    tail = Tail(np.array([0.0, 1e300, 3.0]), 1e200, 12.0, 1e-5)
+    with np.errstate(all="ignore"):
+        assert tail.beyond(1, 1) == 0.0
+        assert tail.beyond(2, 2) == np.inf
