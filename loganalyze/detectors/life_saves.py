@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import polars as pl
 
 from loganalyze.detectors.base import Context, Detector, finding
@@ -20,6 +19,7 @@ from loganalyze.detectors.life_events import (
 from loganalyze.detectors.speed_series import paces
 from loganalyze.model import Evidence, Finding, LineRef, Segment, Severity
 from loganalyze.reruns import Rerun, rerun
+from loganalyze.running import median
 from loganalyze.tracks import row_ref
 
 _SAVE = ("checkpoint_save_begin", "checkpoint_save_end")
@@ -261,8 +261,13 @@ def _loss_severity(
 
 
 def _step_seconds(context: Context) -> float | None:
-    known = [float(np.median(p.seconds)) for p in paces(context) if p.unit == "s" and len(p)]
-    return float(np.median(known)) if known else None
+    """Usual seconds of a step; None where none are told. Made once: there may be many restarts."""
+
+    def made() -> float | None:
+        known = [median(pace.seconds) for pace in paces(context) if pace.unit == "s" and len(pace)]
+        return median(known) if known else None
+
+    return context.once("step seconds", made)
 
 
 SAVES_AND_RESTARTS = Detector(

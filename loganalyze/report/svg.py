@@ -54,6 +54,7 @@ class Frame:
         return TOP + (self.high - values) / span * (self.height - TOP - BOTTOM)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # a log may print 1e308
 def chart(
     curves: Sequence[Curve],
     unit: str,
@@ -175,8 +176,7 @@ def _paths(frame: Frame, item: _Cut, several: bool) -> list[str]:
     cut = len(steps) if curve.again_from is None else int(np.searchsorted(steps, curve.again_from))
     rank = curve.rank % 8 if several and curve.rank is not None else 0
     parts = ((steps[:cut], values[:cut], ""), (steps[cut:], values[cut:], " old"))
-    with np.errstate(over="ignore", invalid="ignore"):  # a log may print 1e308
-        return [_path(frame, curve, a, v, f"c{rank}{extra}") for a, v, extra in parts if len(a)]
+    return [_path(frame, curve, a, v, f"c{rank}{extra}") for a, v, extra in parts if len(a)]
 
 
 def _path(frame: Frame, curve: Curve, steps: IntArray, values: FloatArray, style: str) -> str:

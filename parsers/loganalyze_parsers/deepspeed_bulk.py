@@ -159,11 +159,16 @@ def _teach(raw: bytes) -> Lesson | None:
     return Lesson(tuple(slots), kind=kind)
 
 
+_COUNTS = ("step", "skipped")
+
+
 def _frame(text: Text, block: Block, rows: Rows, source: int) -> pl.DataFrame:
-    """Columns of the lines found; ValueError where a stamp is no time."""
+    """Columns of the lines found; ValueError where a stamp is no time, or a step no integer."""
     times = {name: rows.column(name) for name in _TIMES}
     if not is_a_time(times).all():
         raise ValueError("a stamp that is no time")
+    if any(rows.column(name).max() > 2.0**53 for name in _COUNTS if name in rows.names):
+        raise ValueError("a count beyond all integers that a double holds")
     seconds = epoch_seconds(times) + times["second"]
     columns = {
         "step": pl.Series(rows.column("step").astype(np.int64)),
