@@ -1,8 +1,8 @@
 """Runs a function over shards and yields results as they finish; a shard is tried three times.
 
 One operation, three places to run it: processes of this machine, any concurrent.futures executor
-(Dask's `client.get_executor()`, submitit's `AutoExecutor`), or Ray's tasks. Data goes through
-files that all places see; only small results come back through the engine.
+(Dask's `client.get_executor()`) or submitit's, whose jobs only look like futures, or Ray's tasks.
+Data goes through files that all places see; only small results come back through the engine.
 """
 
 from __future__ import annotations

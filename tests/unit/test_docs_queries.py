@@ -12,6 +12,7 @@ import pytest
 from paths import ROOT, loopback_is_up
 from textlogs import megatron_line
 
+from loganalyze import shards
 from loganalyze.ingest import ingest
 from loganalyze.pipeline import Judging, report_on
 from loganalyze.report import write_files
@@ -85,6 +86,19 @@ def test_spark(place: Path) -> None:
         assert rounded([tuple(row) for row in names["answer"].collect()]) == SLOWEST
     finally:
         names["spark"].stop()
+
+
+def test_submitit(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs of this machine, as there is no Slurm: two shards, and the report of one process."""
+    pytest.importorskip("submitit", reason="submitit is not installed")
+    monkeypatch.setattr(shards, "SHARD_FILES", 4)
+    logs = str(place / "train_rank_*.log")
+    names = {"store": place / "store", "logs": logs, "reports": place / "by_jobs"}
+    (code,) = blocks("python submitit")
+    exec(code, names)
+    assert len({path.name.partition("_")[0] for path in (place / "store/submitit").iterdir()}) == 2
+    alone = write_files(report_on([logs], Judging()), place / "by_one")
+    assert (place / "by_jobs" / alone[1].name).read_bytes() == alone[1].read_bytes()
 
 
 @pytest.mark.parametrize("kind", ["python dask", "python submitit", "python spark"])
