@@ -2,43 +2,31 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from loganalyze.inputs import log_of
+from loganalyze.event_rows import KEYS, events_frame, parts_before, segment_at
+from loganalyze.long_runs import LONGEST
 from loganalyze.masking import mask, masked_event, masked_problem
 from loganalyze.memory_rows import memory_beside
 from loganalyze.model import (
-    EVENT_COLUMNS,
     READING_COLUMNS,
     Event,
     Problem,
     RunLog,
     RunMeta,
-    Segment,
     Source,
 )
 from loganalyze.segments import IntArray, cut_segments, integers, middle
-from loganalyze.spill import release, slices
+from loganalyze.spill import mapped, release, slices
 
-_KEYS: Mapping[str, pl.DataType] = {
-    "step": pl.Int64(), "segment": pl.Int32(), "rank": pl.Int32(), "wall_s": pl.Float64(),
-    "source": pl.Int32(), "line": pl.Int64(), "offset": pl.Int64(), "length": pl.Int64(),
-}  # fmt: skip
-EVENT_SCHEMA: Mapping[str, pl.DataType] = {
-    "kind": pl.String(), **_KEYS, "text": pl.String(), "detail": pl.String(),
-}  # fmt: skip
 #: A step beyond this is none: a double, as trackers use, holds no larger integer.
 MOST_STEP = 2**53
-_PIECE = 1 << 18  # rows looked at together
 #: Metrics that some set-ups print as a constant zero because nothing is wired to them.
 PLACEHOLDER_ZERO = ("grad_norm", "params_norm")
 #: What counts where a log has none of the metrics below: an engine's throughput lines alone.
@@ -51,7 +39,7 @@ TRAINING_METRICS = (
 
 def empty_readings() -> pl.DataFrame:
     """A readings frame without rows and metrics."""
-    return pl.DataFrame(schema=dict(_KEYS))
+    return pl.DataFrame(schema=dict(KEYS))
 
 
 def assemble(
@@ -113,12 +101,13 @@ def _labelled(readings: pl.DataFrame, labels: IntArray) -> pl.DataFrame:
 
     labels: -1 where a row has none; it is then of the first.
     """
+    told = pl.DataFrame({"segment": np.maximum(labels, 0).astype(np.int32)})
+    told = mapped(told) if len(told) > LONGEST else told
     parts: list[pl.DataFrame] = []
     place, first = readings.get_column_index("segment"), 0
     for size in readings["line"].chunk_lengths():
-        segment = np.maximum(labels[first : first + size], 0)
         part = readings.slice(first, size)
-        part.replace_column(place, pl.Series("segment", segment, dtype=pl.Int32))
+        part.replace_column(place, told["segment"].slice(first, size))
         parts.append(part)
         first += size
     return pl.concat(parts)
@@ -150,7 +139,9 @@ def training_rows(readings: pl.DataFrame) -> pl.DataFrame:
 
 
 def _is_training(readings: pl.DataFrame) -> npt.NDArray[np.bool_]:
-    return readings.select(record(readings.columns)).to_series().to_numpy()
+    told = record(readings.columns)
+    parts = [piece.select(told).to_series().to_numpy() for piece in slices(readings, LONGEST)]
+    return np.concatenate([np.zeros(0, dtype=bool), *parts])
 
 
 def record(columns: Collection[str]) -> pl.Expr:
@@ -181,18 +172,22 @@ def joined(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
         step = pl.col("step").cast(pl.Int64, strict=False)
         step = pl.when(step.is_between(-MOST_STEP, MOST_STEP)).then(step)
         joined = joined.with_columns(step=step)
-    missing = [name for name in _KEYS if name not in joined.columns]
+    missing = [name for name in KEYS if name not in joined.columns]
     return joined.with_columns(
-        *(pl.lit(None, dtype=_KEYS[name]).alias(name) for name in missing),
-    ).with_columns(pl.col(name).cast(kind, strict=False) for name, kind in _KEYS.items())
+        *(pl.lit(None, dtype=KEYS[name]).alias(name) for name in missing),
+    ).with_columns(pl.col(name).cast(kind, strict=False) for name, kind in KEYS.items())
 
 
 def _are_steps(column: pl.Series) -> bool:
     """Whether all are steps that a run may have; then the column stays where it is."""
     if column.dtype != pl.Int64:
         return False
-    ends = [end for end in (column.min(), column.max()) if isinstance(end, int)]
-    return all(abs(end) <= MOST_STEP for end in ends)
+    for chunk in column.get_chunks():
+        ends = [end for end in (chunk.min(), chunk.max()) if isinstance(end, int)]
+        if any(abs(end) > MOST_STEP for end in ends):
+            return False
+        release()
+    return True
 
 
 def _without_placeholders(readings: pl.DataFrame, problems: list[Problem]) -> pl.DataFrame:
@@ -242,106 +237,13 @@ def config_of(events: Sequence[Event]) -> dict[str, str]:
 
 
 def _interval(readings: pl.DataFrame, training: npt.NDArray[np.bool_]) -> int:
-    """Steps between two readings of the loss (median over all segments), at least 1."""
-    steps = integers(readings["step"])
+    """Steps between two readings of the loss (median over all segments), at least 1.
+
+    Of a very long run the first rows tell.
+    """
+    training = training[:LONGEST]
+    steps = integers(readings["step"].head(len(training)))
     gaps = np.diff(steps if training.all() else steps[training])
     del steps
     gaps = gaps[gaps > 0]
     return max(middle(gaps), 1) if len(gaps) else 1
-
-
-def segment_at(cut: Sequence[Segment], source: int, step: int) -> int:
-    """The last segment that came as far as a step; for events of an input without rows."""
-    return next((s.index for s in reversed(cut) if s.first <= step <= s.last), 0)
-
-
-def parts_before(sources: Sequence[Source]) -> dict[int, int]:
-    """For each part of a rotated log the part before it, by their places among the inputs."""
-    last: dict[str, int] = {}
-    before: dict[int, int] = {}
-    for index, source in enumerate(sources):
-        log = log_of(Path(source.path))
-        if log in last:
-            before[index] = last[log]
-        last[log] = index
-    return before
-
-
-def events_frame(
-    events: Sequence[Event],
-    readings: pl.DataFrame,
-    at: Callable[[int, int], int],
-    before: Mapping[int, int] = MappingProxyType({}),
-) -> pl.DataFrame:
-    """Events with the step and segment of the last row before them in the same input.
-
-    at: the segment of a source and step, for events with a step of an input without rows. before:
-    for inputs that go on from another one, that one.
-    """
-    columns: dict[str, list[object]] = {name: [] for name in EVENT_COLUMNS}
-    steps, segments = _rows_before(events, readings, before)
-    rowless = {event.ref.source for event in events} - set(readings["source"].unique())
-    for event, step, segment in zip(events, steps, segments, strict=True):
-        ref = event.ref
-        if ref.source in rowless and event.step is not None:
-            segment = at(ref.source, event.step)
-        row = (
-            event.kind, step if event.step is None else event.step, segment, event.rank,
-            event.wall_s, ref.source, ref.line, ref.offset, ref.length, event.text,
-            json.dumps(dict(event.detail), ensure_ascii=False, sort_keys=True),
-        )  # fmt: skip
-        for name, value in zip(EVENT_COLUMNS, row, strict=True):
-            columns[name].append(value)
-    return pl.DataFrame(columns, schema=dict(EVENT_SCHEMA))
-
-
-def _rows_before(
-    events: Sequence[Event], readings: pl.DataFrame, earlier: Mapping[int, int]
-) -> tuple[list[int | None], list[int]]:
-    """Step and segment of the last row before each event in its input, or in the parts before it.
-
-    Before the first row: None and that row's segment; in an input without rows None and 0.
-    """
-    sources = np.array([event.ref.source for event in events], dtype=np.int64)
-    offsets = np.array([event.ref.offset for event in events], dtype=np.int64)
-    found = np.full(len(events), -1, dtype=np.int64)  # offset of the row
-    steps, segments = np.zeros_like(found), np.zeros_like(found)
-    first: dict[int, tuple[int, int]] = {}  # offset and segment of the first row of an input
-    last: dict[int, tuple[int, int, int]] = {}  # offset, step and segment of its last row
-    keys = readings.select("source", "offset", "step", "segment")
-    for piece in slices(keys, _PIECE) if events else ():
-        told = piece.filter(pl.col("step").is_not_null()) if piece["step"].null_count() else piece
-        for source, rows in _by_source(told):
-            places, step, segment = (rows[n].to_numpy() for n in ("offset", "step", "segment"))
-            opening = (int(places[0]), int(segment[0]))
-            first[source] = min(first.get(source, opening), opening)
-            ending = (int(places[-1]), int(step[-1]), int(segment[-1]))
-            last[source] = max(last.get(source, ending), ending)
-            mine = np.flatnonzero(sources == source)
-            at = np.searchsorted(places, offsets[mine], side="right") - 1
-            better = (at >= 0) & (places[at] >= found[mine])
-            mine, at = mine[better], at[better]
-            found[mine], steps[mine], segments[mine] = places[at], step[at], segment[at]
-    ends: dict[int, tuple[int, int, int]] = {}  # last row of the parts before an input
-    for source, before in sorted(earlier.items()):
-        if before in last or before in ends:
-            ends[source] = last.get(before) or ends[before]
-    for index in np.flatnonzero(found < 0).tolist():
-        source = int(sources[index])
-        if source in ends:
-            found[index], steps[index], segments[index] = ends[source]
-        else:
-            segments[index] = first.get(source, (0, 0))[1]
-    return [s if f >= 0 else None for s, f in zip(steps.tolist(), found.tolist(), strict=True)], (
-        segments.tolist()
-    )
-
-
-def _by_source(rows: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
-    """The rows of each input by their offsets; mostly they are of one and in order."""
-    source = rows["source"]
-    alike = len(rows) > 0 and not source.null_count() and source.min() == source.max()
-    parts = {(source[0],): rows} if alike else rows.partition_by("source", as_dict=True)
-    for (name,), part in parts.items():
-        assert isinstance(name, int)
-        yield name, part if part["offset"].is_sorted() else part.sort("offset", maintain_order=True)

@@ -11,6 +11,7 @@ import polars as pl
 from loganalyze.config import kinds
 from loganalyze.knowledge import gravity, mechanisms
 from loganalyze.model import SEVERITIES, Finding, RunLog, Severity, severity_rank
+from loganalyze.spill import slices
 
 #: Log lines between two findings of one kind that are still one story.
 _SAME_KIND_LINES = 50
@@ -37,6 +38,8 @@ _SPREAD = frozenset({
 })  # fmt: skip
 #: So many stories of one kind are one: what returns has one root.
 _RETURNS = 4
+#: Rows that are looked at together.
+_AT_ONCE = 1_200_000
 _RECOVERED = {"yes": True, "1": True, "True": True, "no": False, "0": False, "False": False}
 
 
@@ -244,15 +247,22 @@ def _cost_seconds(
     """Seconds lost: those of the lost steps at the usual pace, or the excess of slow ones."""
     if "step_time_s" not in run.readings.columns or not (lost or family == "speed"):
         return None
-    rows = run.readings.filter(pl.col("segment") == (group[0].segment or 0))
-    rows = rows.select("step", "step_time_s").filter(pl.col("step_time_s").is_finite())
-    if not len(rows):
+    segment = group[0].segment or 0
+    times = _times(run.readings, segment)["step_time_s"]
+    if not len(times):
         return None
-    usual = float(np.median(rows["step_time_s"].to_numpy()))
+    usual = float(np.median(times.to_numpy()))
     if lost:
         return usual * lost
     if first is None or last is None:
         return None
-    slow = rows.filter(pl.col("step").is_between(first, last))["step_time_s"].to_numpy()
-    excess = float(np.clip(slow - usual, 0.0, None).sum()) * run.meta.log_interval
-    return excess or None
+    excess = 0.0
+    for piece in slices(run.readings if run.whole is None else run.whole, _AT_ONCE):
+        slow = _times(piece, segment).filter(pl.col("step").is_between(first, last))
+        excess += float(np.clip(slow["step_time_s"].to_numpy() - usual, 0.0, None).sum())
+    return excess * run.meta.log_interval or None
+
+
+def _times(readings: pl.DataFrame, segment: int) -> pl.DataFrame:
+    rows = readings.filter(pl.col("segment") == segment).select("step", "step_time_s")
+    return rows.filter(pl.col("step_time_s").is_finite())

@@ -186,6 +186,7 @@ class RunLog:
     readings: one row per log line that carried numbers; READING_COLUMNS, then one Float64 column
     per metric; null = the line did not say, NaN = the log said nan.
     events: EVENT_COLUMNS. ranks: of a job with very many ranks; the readings are then the leads'.
+    whole: all rows of a run so long that the readings are an overview of it (see long_runs).
     """
 
     meta: RunMeta
@@ -194,6 +195,7 @@ class RunLog:
     problems: tuple[Problem, ...]
     sources: tuple[Source, ...]
     ranks: Ranks | None = None
+    whole: pl.DataFrame | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

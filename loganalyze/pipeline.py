@@ -12,7 +12,7 @@ import numpy as np
 from loganalyze import __version__
 from loganalyze.baseline import Baseline, load_baseline
 from loganalyze.config import Thresholds, kinds, load_thresholds
-from loganalyze.detectors import DETECTORS, detect
+from loganalyze.detectors import DETECTORS, detect_and_show
 from loganalyze.detectors.against import learnt
 from loganalyze.diagnose import diagnose
 from loganalyze.errors import UsageError
@@ -98,11 +98,11 @@ def judge(run: RunLog, judging: Judging, baseline: Baseline | None = None) -> Di
     shown = {f"{n} {entry.name}": entry for n, entry in enumerate(learnt(normals))}
     shown_with = Thresholds(entries={**thresholds.entries, **shown}, profile=profile.name)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # a log may print 1e308
-        findings, states = detect(run, thresholds, baseline=normals)
+        told_of, findings, states = detect_and_show(run, thresholds, baseline=normals)
         kept = tuple(finding for finding in findings if _counts(finding, judging))
         told = tuple(_state(state, judging) for state in states)
         left_out = len(findings) - len(kept)
-        made = diagnose(run, kept, told, shown_with, left_out=left_out)
+        made = diagnose(told_of, kept, told, shown_with, left_out=left_out)
         return replace(made, profile=profile)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from loganalyze.long_runs import ROWS, is_long
 from loganalyze.model import Profile, RunLog
 from loganalyze.tracks import first_value
 
@@ -15,10 +18,18 @@ def choose_profile(run: RunLog) -> Profile:
     rewards = [name for name in _RL_METRICS if name in run.readings.columns]
     if rewards:
         return Profile("rl", "profile_rl", ", ".join(rewards))
-    first = first_value(run, "loss")
+    first = _first_loss(run)
     if first is None:
         return Profile("pretrain", "profile_no_loss")
     epochs = "epoch" in run.readings.columns
     if epochs and first < _TRAINED_LOSS:
         return Profile("sft", "profile_sft", f"{first:.3g}")
     return Profile("pretrain", "profile_pretrain", f"{first:.3g}")
+
+
+def _first_loss(run: RunLog) -> float | None:
+    """The first loss; of a very long run it is looked for in the first rows, if they have one."""
+    found = None
+    if is_long(run):
+        found = first_value(replace(run, readings=run.readings.head(ROWS)), "loss")
+    return first_value(run, "loss") if found is None else found

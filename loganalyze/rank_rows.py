@@ -18,7 +18,6 @@ from loganalyze.assemble import (
     THROUGHPUT,
     TRAINING_METRICS,
     empty_readings,
-    events_frame,
     joined,
     loads_of,
     masked_names,
@@ -26,10 +25,12 @@ from loganalyze.assemble import (
     placeholder,
     record,
 )
+from loganalyze.event_rows import events_frame
+from loganalyze.line_places import borders
 from loganalyze.masking import masked_problem
 from loganalyze.model import READING_COLUMNS, Problem
 from loganalyze.parts import Parts
-from loganalyze.segments import IntArray, borders, followed, integers, leader_of, stream_labels
+from loganalyze.segments import IntArray, followed, integers, leader_of, stream_labels
 
 Bools = npt.NDArray[np.bool_]
 Spans = Sequence[tuple[int, int]]

@@ -15,12 +15,11 @@ import polars as pl
 from loganalyze.assemble import (
     assemble,
     config_of,
-    events_frame,
     ordered_events,
     record,
-    segment_at,
     training_rows,
 )
+from loganalyze.event_rows import events_frame, segment_at
 from loganalyze.memory_rows import memory_alone
 from loganalyze.model import READING_COLUMNS, Event, LineRef, RunLog, Segment, Source
 from loganalyze.parts import Parts

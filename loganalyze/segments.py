@@ -15,6 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from loganalyze.columns import given, in_place
+from loganalyze.line_places import all_alike, borders, first_behind, line_places
 from loganalyze.model import Relation, Segment
 from loganalyze.running import median
 from loganalyze.spill import release
@@ -55,14 +56,13 @@ def cut_segments(readings: pl.DataFrame, loads: pl.DataFrame, main: BoolArray) -
     ranks = integers(readings["rank"])
     steps = integers(readings["step"])
     before = borders(readings, loads)
-    release()
     labels, parallel = stream_labels(steps, ranks, before, main)
     leader = leader_of(ranks, main)
     segments = _describe(
         steps[leader], labels[leader], parallel, _load_labels(readings, loads, labels)
     )
     if not bool((labels >= 0).all()):
-        labels = followed(labels, readings["source"].to_numpy())
+        labels = followed(labels, integers(readings["source"]))
     return Cut(np.minimum(labels, len(segments) - 1, out=labels), segments)
 
 
@@ -73,11 +73,12 @@ def stream_labels(
 
     before: borders() of the rows.
     """
-    labels: IntArray = np.full(len(steps), -1, dtype=np.int32)
+    labels: IntArray = np.full(len(steps), -1, dtype=np.int16)
     parallel = False
     for rank in distinct(ranks[where(main)]):
         rows = places(where((ranks == rank) & main))
         part, mixed = _cut_stream(steps[rows], before[rows])
+        labels = labels.astype(np.result_type(labels, part), copy=False)
         labels[rows] = part
         parallel = parallel or mixed
     return labels, parallel
@@ -89,7 +90,7 @@ def integers(column: pl.Series, null: int = -1) -> IntArray:
     Chunk by chunk, as a run has millions of rows and its columns may be mapped files.
     """
     if column.null_count() == len(column):
-        return _all_alike(-1, len(column))
+        return all_alike(-1, len(column))
     low, high = (-1 if end is None else int(end) for end in (column.min(), column.max()))  # type: ignore[arg-type]
     sizes = ("i2", 2**14), ("i4", 2**30), ("i8", 2**63)
     kind = next(kind for kind, most in sizes if -most <= min(low, null) and high < most)
@@ -126,7 +127,15 @@ def middle(gaps: IntArray) -> int:
 
 def places(rows: BoolArray | slice) -> IntArray | slice:
     """The same by numbers: to pick by a mask that often changes takes thrice as long."""
-    return rows if isinstance(rows, slice) else np.flatnonzero(rows)
+    if isinstance(rows, slice):
+        return rows
+    made: IntArray = np.empty(np.count_nonzero(rows), np.int32 if len(rows) < 2**31 else np.int64)
+    end = 0
+    for first in range(0, len(rows), _PIECE):
+        own = np.flatnonzero(rows[first : first + _PIECE])
+        np.add(own, first, out=made[end : end + len(own)], casting="unsafe")
+        end += len(own)
+    return made
 
 
 def distinct(values: IntArray) -> IntArray:
@@ -190,20 +199,6 @@ def _filled(labels: IntArray) -> IntArray:
     return made
 
 
-def borders(readings: pl.DataFrame, loads: pl.DataFrame) -> IntArray:
-    """How many loads stand before each row; a change marks a possible start of a segment."""
-    if not len(loads):
-        return _all_alike(0, len(readings))
-    key = _place(readings)
-    return np.searchsorted(np.sort(_place(loads)), key).astype(np.int32)
-
-
-def _place(frame: pl.DataFrame) -> npt.NDArray[np.float64]:
-    """Source and offset in one sortable number (offsets stay below 2**40)."""
-    source, offset = (frame[name].to_numpy().astype(np.float64) for name in ("source", "offset"))
-    return source * float(2**40) + offset
-
-
 def _cut_stream(steps: IntArray, borders: IntArray) -> tuple[IntArray, bool]:
     """Segment label of each row of one rank, and whether streams are interleaved."""
     backward = steps[1:] < steps[:-1]
@@ -214,13 +209,11 @@ def _cut_stream(steps: IntArray, borders: IntArray) -> tuple[IntArray, bool]:
             return streams, True
     begins = backward | (borders[1:] > borders[:-1])
     if not begins.any():
-        return _all_alike(0, len(steps)), False
-    return np.concatenate(([0], np.cumsum(begins, dtype=np.int32))), False
-
-
-def _all_alike(value: int, size: int) -> IntArray:
-    """One value many times, in the memory of one."""
-    return np.broadcast_to(np.int8(value), (size,))
+        return all_alike(0, len(steps)), False
+    few = int(np.count_nonzero(begins)) < 2**15
+    labels: IntArray = np.zeros(len(steps), dtype=np.int16 if few else np.int32)
+    np.cumsum(begins, dtype=labels.dtype, out=labels[1:])
+    return labels, False
 
 
 def _interleaved(steps: IntArray) -> IntArray | None:
@@ -252,11 +245,10 @@ def _load_labels(readings: pl.DataFrame, loads: pl.DataFrame, labels: IntArray) 
     found: dict[int, int] = {}
     if not len(loads) or not len(readings):
         return found
-    place = _place(readings)
-    for where, step in zip(_place(loads), loads["step"].to_list(), strict=True):
-        after = np.flatnonzero((place >= where) & (labels >= 0))
-        if len(after):
-            found[int(labels[after[0]])] = -1 if step is None else int(step)
+    told = zip(first_behind(readings, labels, line_places(loads)), loads["step"], strict=True)
+    for row, step in told:
+        if row >= 0:
+            found[int(labels[row])] = -1 if step is None else int(step)
     return found
 
 

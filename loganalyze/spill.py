@@ -45,6 +45,7 @@ class Spiller:
         if self._bytes >= self._least:
             frames[self._done :] = [mapped(pl.concat(frames[self._done :], how="diagonal"))]
             self._done, self._bytes = len(frames), 0
+            release()
         self._seen = len(frames)
 
 

@@ -16,12 +16,11 @@ from pathlib import Path
 import polars as pl
 
 from loganalyze.assemble import (
-    EVENT_SCHEMA,
     assemble,
     config_of,
     empty_readings,
-    parts_before,
 )
+from loganalyze.event_rows import EVENT_SCHEMA, parts_before
 from loganalyze.grouping import Group
 from loganalyze.inputs import rank_of
 from loganalyze.leads import choose_leads

@@ -25,6 +25,7 @@ from loganalyze.detectors.grad_ratios import (
     UPDATE_RATIO,
 )
 from loganalyze.detectors.hardware import HARDWARE
+from loganalyze.detectors.in_stretches import detect_long
 from loganalyze.detectors.life import FAILURE_EVENTS
 from loganalyze.detectors.life_saves import SAVES_AND_RESTARTS
 from loganalyze.detectors.loss_divergence import DETECTOR as LOSS_DIVERGENCE
@@ -46,6 +47,7 @@ from loganalyze.detectors.speed_efficiency import EFFICIENCY
 from loganalyze.detectors.val_loss import DETECTOR as VAL_LOSS
 from loganalyze.detectors.weights import STOPPED
 from loganalyze.engine import cores
+from loganalyze.long_runs import is_long
 from loganalyze.model import DetectorRun, Finding, RunLog, severity_rank
 from loganalyze.spill import release
 
@@ -88,7 +90,7 @@ DETECTORS: tuple[Detector, ...] = (
     *COVERAGE,
 )
 
-__all__ = ("DETECTORS", "Context", "Detector", "detect")
+__all__ = ("DETECTORS", "Context", "Detector", "detect", "detect_and_show")
 
 #: They begin first: one of them begun last would keep all but one core waiting.
 _SLOWEST = tuple(one.name for one in (LOSS_SPIKES, GRAD_EXPLOSION, SPEED_OVER_TIME))
@@ -107,7 +109,32 @@ def detect(
     each detector, in the order of DETECTORS. baseline: what healthy runs taught; findings are
     judged against it. off: names of detectors not to run.
     """
+    _, found, states = detect_and_show(run, thresholds, baseline=baseline, off=off)
+    return found, states
+
+
+def detect_and_show(
+    run: RunLog,
+    thresholds: Thresholds,
+    *,
+    baseline: Sequence[Normal] = (),
+    off: Collection[str] = (),
+) -> tuple[RunLog, tuple[Finding, ...], tuple[DetectorRun, ...]]:
+    """As detect(), and first the run to explain and to draw: of a very long one its overview."""
     context = Context(run=run, thresholds=thresholds, profile=thresholds.profile)
+    able, states = _able(context, off)
+    if is_long(run):
+        run, found, context = detect_long(run, thresholds, able, _looked)
+    else:
+        found = _looked(context, able)
+    if baseline:
+        with np.errstate(all="ignore"):
+            found = against(context, baseline, found)
+    return run, _numbered(found), tuple(states)
+
+
+def _able(context: Context, off: Collection[str]) -> tuple[list[Detector], list[DetectorRun]]:
+    """The detectors that have what they need, and the state of every one."""
     states: list[DetectorRun] = []
     able: list[Detector] = []
     for detector in DETECTORS:
@@ -119,11 +146,7 @@ def detect(
         else:
             able.append(detector)
             states.append(DetectorRun(detector=detector.name, status="ran"))
-    found = _looked(context, able)
-    if baseline:
-        with np.errstate(all="ignore"):
-            found = against(context, baseline, found)
-    return _numbered(found), tuple(states)
+    return able, states
 
 
 def _looked(context: Context, able: Sequence[Detector]) -> list[Finding]:

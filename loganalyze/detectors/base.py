@@ -83,12 +83,16 @@ class Detector:
     needs: groups of metrics; of each group at least one must be in the log. `event:<kind>` in a
     group stands for at least one event of that kind, `<family>/` for any metric of a family (the
     report names no family as missing). run: findings with id "" (detect names them).
+    local: it looks at neighbourhoods, so a run too long for the memory is judged stretch by
+    stretch; also_whole: kinds that it finds in the overview of such a run, too (see in_stretches).
     """
 
     name: str
     kinds: tuple[str, ...]
     needs: tuple[tuple[str, ...], ...]
     run: Callable[[Context], list[Finding]]
+    local: bool = False
+    also_whole: tuple[str, ...] = ()
 
     def missing(self, context: Context) -> tuple[str, ...]:
         """The groups that the log does not satisfy, each as `a|b`."""

@@ -297,5 +297,10 @@ def _always_high(context: Context, norm: Norms) -> Finding | None:
 
 
 DETECTOR = Detector(
-    name="grad_explosion", kinds=("grad_explosion",), needs=(("grad_norm",),), run=run
+    name="grad_explosion",
+    kinds=("grad_explosion",),
+    needs=(("grad_norm",),),
+    run=run,
+    local=True,
+    also_whole=("grad_explosion",),
 )

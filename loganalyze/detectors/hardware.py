@@ -161,11 +161,13 @@ HARDWARE = (
         kinds=("gpu_overheat",),
         needs=(("gpu_temp_c",),),
         run=detect_overheat,
+        local=True,
     ),
     Detector(
         name="gpu_clock",
         kinds=("gpu_throttle",),
         needs=(("gpu_sm_clock_hz", "gpu_power_w"),),
         run=detect_throttle,
+        local=True,
     ),
 )

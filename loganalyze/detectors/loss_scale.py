@@ -335,12 +335,14 @@ COLLAPSE = Detector(
     kinds=("loss_scale_collapse",),
     needs=(("loss_scale", "event:overflow"),),
     run=collapse,
+    local=True,
 )
 SKIPPED = Detector(
     name="skipped_steps",
     kinds=("skipped_steps",),
     needs=(("skipped_steps", "event:overflow"),),
     run=skipped,
+    local=True,
 )
 ALL_SKIPPED = Detector(
     name="all_skipped", kinds=("no_learning",), needs=(("skipped_steps",),), run=all_skipped

@@ -293,7 +293,11 @@ OSCILLATION = Detector(
     name="loss_oscillation", kinds=("loss_oscillation",), needs=(("loss",),), run=oscillation
 )
 DISCONTINUITY = Detector(
-    name="loss_discontinuity", kinds=("loss_discontinuity",), needs=(("loss",),), run=discontinuity
+    name="loss_discontinuity",
+    kinds=("loss_discontinuity",),
+    needs=(("loss",),),
+    run=discontinuity,
+    local=True,
 )
 MISSCALED = Detector(
     name="loss_misscaled", kinds=("loss_misscaled",), needs=(("loss",),), run=misscaled

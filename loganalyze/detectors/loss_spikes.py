@@ -225,4 +225,6 @@ def _seed_rules(context: Context, curve: Curve, event: Excursion) -> tuple[Thres
     return tuple(rules)
 
 
-DETECTOR = Detector(name="loss_spikes", kinds=("loss_spike",), needs=(("loss",),), run=run)
+DETECTOR = Detector(
+    name="loss_spikes", kinds=("loss_spike",), needs=(("loss",),), run=run, local=True
+)

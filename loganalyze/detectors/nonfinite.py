@@ -295,7 +295,12 @@ LOSS = Detector(
     kinds=("loss_nonfinite",),
     needs=(("loss", "nan_steps", _OTHERS),),
     run=loss_run,
+    local=True,
 )
 GRAD = Detector(
-    name="grad_nonfinite", kinds=("grad_nonfinite",), needs=(("grad_norm",),), run=grad_run
+    name="grad_nonfinite",
+    kinds=("grad_nonfinite",),
+    needs=(("grad_norm",),),
+    run=grad_run,
+    local=True,
 )

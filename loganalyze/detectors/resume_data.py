@@ -97,5 +97,9 @@ def _state(
 
 
 DETECTOR = Detector(
-    name="resume_data", kinds=("loss_discontinuity",), needs=(("loss",),), run=detect_resumed
+    name="resume_data",
+    kinds=("loss_discontinuity",),
+    needs=(("loss",),),
+    run=detect_resumed,
+    local=True,
 )

@@ -259,4 +259,6 @@ SPEED_OVER_TIME = Detector(
     ),
     needs=_NEEDS,
     run=detect_speed,
+    local=True,
+    also_whole=("throughput_drop", "throughput_degradation"),
 )

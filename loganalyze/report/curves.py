@@ -14,7 +14,8 @@ import polars as pl
 from loganalyze.engine import cores
 from loganalyze.model import Finding, RunLog
 from loganalyze.report import buckets
-from loganalyze.report.model import MetricView, RunView
+from loganalyze.report.counted import MetricView
+from loganalyze.report.model import RunView
 from loganalyze.tracks import FloatArray, IntArray, Outline, Track, outlines, tracks
 
 LEAST_POINTS = 120  # for a series, where the budget has as many

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,10 +11,7 @@ import numpy as np
 import polars as pl
 
 from loganalyze import config
-from loganalyze.assemble import record
-from loganalyze.columns import given
 from loganalyze.model import (
-    READING_COLUMNS,
     Cause,
     Diagnosis,
     Finding,
@@ -24,8 +20,7 @@ from loganalyze.model import (
     Source,
     severity_rank,
 )
-from loganalyze.segments import integers
-from loganalyze.spill import release
+from loganalyze.report.counted import Held, MetricView, counted, whole_number
 
 LEVELS = ("L1", "L2", "L3", "L4", "L5", "L6", "L7")
 PANELS = ("overview", "efficiency", "resources", "stability", "distributed", "other")
@@ -39,20 +34,6 @@ EXPECTED: Mapping[str, tuple[str, ...]] = {
     "other": (),
 }
 CAUSE_ORDER = ("supported", "not_checkable", "ruled_out")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricView:
-    """A metric that occurs in a run: its column and what it holds. Steps are as logged."""
-
-    name: str
-    unit: str
-    level: str  # "" for numbers that no canonical metric stands for
-    panel: str
-    count: int
-    nonfinite: int
-    first_step: int | None
-    last_step: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +133,7 @@ class RunView:
         at_once = frame.filter(rank.is_not_null()).group_by("segment", "step").agg(
             rank.filter(pl.col(name).is_not_null()).n_unique().alias(name) for name in names
         )  # fmt: skip
-        return max(1, *(_whole(at_once[name].max()) or 0 for name in names))
+        return max(1, *(whole_number(at_once[name].max()) or 0 for name in names))
 
     @cached_property
     def distributed(self) -> tuple[str, ...]:
@@ -191,97 +172,18 @@ def view(diagnosis: Diagnosis, index: int = 0) -> RunView:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Held:
-    """What a run's readings hold."""
-
-    metrics: tuple[MetricView, ...]
-    ranks: tuple[int, ...]
-    first: int | None
-    last: int | None
-    count: int
-
-
 #: By the identity of a diagnosis, while it lives: the rows of many runs are read from the disk
 #: each time that they are looked at.
-_HELD: dict[int, _Held] = {}
+_HELD: dict[int, Held] = {}
 
 
-def _held(diagnosis: Diagnosis) -> _Held:
+def _held(diagnosis: Diagnosis) -> Held:
     key = id(diagnosis)
     if key not in _HELD:
-        _HELD[key] = _counted(diagnosis.run.readings)
+        run = diagnosis.run
+        _HELD[key] = counted(run.readings if run.whole is None else run.whole)
         weakref.finalize(diagnosis, _HELD.pop, key, None).atexit = False
     return _HELD[key]
-
-
-def _counted(frame: pl.DataFrame) -> _Held:
-    known = frame.select("step").drop_nulls()["step"] if "step" in frame.columns else pl.Series([])
-    ranks = frame["rank"].drop_nulls().unique().sort().to_list() if "rank" in frame.columns else []
-    return _Held(
-        metrics=_metrics(frame),
-        ranks=tuple(int(rank) for rank in ranks),
-        first=_whole(known.min()) if len(known) else None,
-        last=_whole(known.max()) if len(known) else None,
-        count=int(frame.select(record(frame.columns).sum()).item() or 0),
-    )
-
-
-def _whole(value: object) -> int | None:
-    return int(value) if isinstance(value, int | float) else None
-
-
-def _metrics(frame: pl.DataFrame) -> tuple[MetricView, ...]:
-    names = [name for name in frame.columns if name not in READING_COLUMNS]
-    spans = _Spans(frame["step"]) if names else None
-    made = [_metric(frame[name], spans) for name in names if spans is not None]
-    order = {name: index for index, name in enumerate(config.metrics())}
-    known = [metric for metric in made if metric.count]
-    return tuple(sorted(known, key=lambda m: (order.get(m.name, len(order)), m.name)))
-
-
-def _metric(column: pl.Series, spans: _Spans) -> MetricView:
-    name, count = column.name, len(column) - column.null_count()
-    family = config.metrics().get(name) or config.metrics().get(f"{name.partition('/')[0]}/<name>")
-    first, last = spans.of(column)
-    nonfinite = _nonfinite(column) if count else 0
-    release()
-    return MetricView(
-        name=name,
-        unit=family.unit if family else "",
-        level=family.level if family else "",
-        panel=family.panel if family else "other",
-        count=count,
-        nonfinite=nonfinite,
-        first_step=first,
-        last_step=last,
-    )
-
-
-def _nonfinite(column: pl.Series) -> int:
-    """How many NaN and Inf; where the sum is a number there is none, and to add is quick."""
-    if math.isfinite(column.sum()):
-        return 0
-    return len(column) - column.null_count() - int(column.is_finite().sum())
-
-
-class _Spans:
-    """First and last step at which metrics are told: those of one line share them."""
-
-    def __init__(self, steps: pl.Series) -> None:
-        """steps: of all rows, null where a row has none."""
-        self._steps = integers(steps)
-        self._known = given(steps)
-        self._found: dict[bytes, tuple[int | None, int | None]] = {}
-
-    def of(self, column: pl.Series) -> tuple[int | None, int | None]:
-        """Those of the rows where a column is not null; None without any."""
-        told = given(column) & self._known
-        key = np.packbits(told).tobytes()
-        if key not in self._found:
-            own = self._steps[told]
-            self._found[key] = (int(own.min()), int(own.max())) if len(own) else (None, None)
-        return self._found[key]
 
 
 def _finding_order(finding: Finding) -> tuple[int, int, str, str]:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import polars as pl
 import pytest
 
-from loganalyze.assemble import EVENT_SCHEMA, assemble
+from loganalyze.assemble import assemble
+from loganalyze.event_rows import EVENT_SCHEMA
 from loganalyze.model import Event, LineRef, Problem, RunLog
 from loganalyze.parts import Parts
 from loganalyze.rank_rows import RankRows, rank_rows

@@ -13,8 +13,9 @@ from plotly.offline import get_plotlyjs
 
 from loganalyze.report import buckets
 from loganalyze.report.charts import _lowest, plotly_bundle, plotly_hash, script_hash, trimmed
+from loganalyze.report.counted import counted
 from loganalyze.report.curves import _Drawing
-from loganalyze.report.model import _counted, view
+from loganalyze.report.model import view
 from loganalyze.report.text import baseline_words
 from loganalyze.tracks import tracks
 
@@ -85,7 +86,7 @@ def test_metrics_are_counted_as_row_by_row(seed: int) -> None:
     )
     told = [(s, v) for s, v in zip(steps, values, strict=True) if v is not None]
     at = [step for step, _ in told if step is not None]
-    made = {metric.name: metric for metric in _counted(frame).metrics}
+    made = {metric.name: metric for metric in counted(frame).metrics}
     if not told:
         assert not made
         return
