@@ -23,7 +23,7 @@ from loganalyze.model import (
     Source,
 )
 from loganalyze.segments import IntArray, cut_segments, integers, middle
-from loganalyze.spill import mapped, release, slices
+from loganalyze.spill import mapped, release, slices, trim
 
 #: A step beyond this is none: a double, as trackers use, holds no larger integer.
 MOST_STEP = 2**53
@@ -65,7 +65,7 @@ def assemble(
     readings = _labelled(readings, cut.labels)
     metrics = sorted(set(readings.columns) - set(READING_COLUMNS))
     readings = readings.select(*READING_COLUMNS, *metrics)
-    release()
+    trim()
     meta = RunMeta(
         id=run_id,
         framework=framework,

@@ -54,7 +54,7 @@ def events_frame(
     """
     columns: dict[str, list[object]] = {name: [] for name in EVENT_COLUMNS}
     steps, segments = _rows_before(events, readings, before)
-    rowless = {event.ref.source for event in events} - set(readings["source"].unique())
+    rowless = {event.ref.source for event in events} - _sources(readings)
     for event, step, segment in zip(events, steps, segments, strict=True):
         ref = event.ref
         if ref.source in rowless and event.step is not None:
@@ -67,6 +67,13 @@ def events_frame(
         for name, value in zip(EVENT_COLUMNS, row, strict=True):
             columns[name].append(value)
     return pl.DataFrame(columns, schema=dict(EVENT_SCHEMA))
+
+
+def _sources(readings: pl.DataFrame) -> set[int]:
+    found: set[int] = set()
+    for piece in slices(readings.select("source"), _PIECE):
+        found.update(piece["source"].unique())
+    return found
 
 
 def _rows_before(

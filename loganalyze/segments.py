@@ -33,6 +33,7 @@ _REACH = 20
 #: Rows looked at together where a run's millions need not be.
 _PIECE = 1 << 18
 _FEW = 8
+_LONG = 1_200_000  # rows of which the pages are given back between two chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def integers(column: pl.Series, null: int = -1) -> IntArray:
     """
     if column.null_count() == len(column):
         return all_alike(-1, len(column))
-    low, high = (-1 if end is None else int(end) for end in (column.min(), column.max()))  # type: ignore[arg-type]
+    low, high = _range(column)
     sizes = ("i2", 2**14), ("i4", 2**30), ("i8", 2**63)
     kind = next(kind for kind, most in sizes if -most <= min(low, null) and high < most)
     made: IntArray = np.empty(len(column), dtype=kind)
@@ -106,6 +107,16 @@ def integers(column: pl.Series, null: int = -1) -> IntArray:
         np.copyto(made, null, where=~given(column))
     release()
     return made
+
+
+def _range(column: pl.Series) -> tuple[int, int]:
+    """The lowest and the highest value; -1 and -1 of none."""
+    ends: list[int] = []
+    for chunk in column.get_chunks():
+        ends += [end for end in (chunk.min(), chunk.max()) if isinstance(end, int)]
+        if len(column) > _LONG:
+            release()
+    return min(ends, default=-1), max(ends, default=-1)
 
 
 def where(mask: BoolArray) -> BoolArray | slice:
@@ -257,14 +268,14 @@ def _describe(
 ) -> tuple[Segment, ...]:
     segments: list[Segment] = []
     for index in range(int(labels.max(initial=-1)) + 1):
-        own = steps[labels == index]
+        own = steps[where(labels == index)]
         relation, reason = _relation(index, own, segments, parallel, loaded)
         segments.append(
             Segment(
                 index=index,
                 first=int(own.min()),
                 last=int(own.max()),
-                count=len(distinct(own)),
+                count=_different(own),
                 relation=relation,
                 superseded_steps=_superseded(
                     relation, own, steps[labels == index - 1], loaded.get(index)
@@ -273,6 +284,13 @@ def _describe(
             )
         )
     return tuple(segments)
+
+
+def _different(values: IntArray) -> int:
+    """How many different values; of sorted ones nothing is copied."""
+    if bool((values[1:] < values[:-1]).any()):
+        return len(distinct(values))
+    return int(np.count_nonzero(values[1:] != values[:-1])) + min(len(values), 1)
 
 
 def _relation(

@@ -6,10 +6,13 @@ them back when memory is short, and release() gives them back at once.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
+import sys
 import tempfile
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
@@ -87,6 +90,14 @@ def release() -> None:
     if hasattr(mmap, "MADV_DONTNEED"):
         for pages in list(_MAPS):
             pages.madvise(mmap.MADV_DONTNEED)
+
+
+def trim() -> None:
+    """Give memory that arrays had back to the system, where its library would keep it (glibc)."""
+    release()
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def slices(frame: pl.DataFrame, rows: int) -> Iterator[pl.DataFrame]:

@@ -23,7 +23,7 @@ from loganalyze.long_runs import (
     with_spans,
 )
 from loganalyze.model import Finding, RunLog, severity_rank
-from loganalyze.spill import release
+from loganalyze.spill import trim
 
 Look = Callable[[Context, Sequence[Detector]], list[Finding]]
 #: Two findings no farther apart than this share of the shorter one's length are one.
@@ -65,6 +65,7 @@ def detect_long(
     context = Context(run=overview(run, rows), thresholds=thresholds, profile=thresholds.profile)
     whole = look(context, [one for one in able if not one.local or one.also_whole])
     found = _with_whole(near, whole, local, _longest(made))
+    trim()
     shown = overview(run, with_spans(rows, run, made, _spans(found, run.meta.log_interval)))
     return shown, found, context
 
@@ -78,7 +79,8 @@ def _near(
         context = Context(run=part, thresholds=thresholds, profile=thresholds.profile)
         for item in look(context, [each for each in local if not each.missing(context)]):
             _add(told.setdefault(_sort(item), []), item, one, part)
-        release()
+        del part, context
+        trim()
     return [one for alike in told.values() for one in _strongest(_one_habit(alike))]
 
 
