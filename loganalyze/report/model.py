@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from loganalyze import config
 from loganalyze.assemble import record
@@ -41,8 +41,7 @@ EXPECTED: Mapping[str, tuple[str, ...]] = {
 CAUSE_ORDER = ("supported", "not_checkable", "ruled_out")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricView:
+class MetricView(Struct, frozen=True, kw_only=True):
     """A metric that occurs in a run: its column and what it holds. Steps are as logged."""
 
     name: str
@@ -55,8 +54,7 @@ class MetricView:
     last_step: int | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunView:
+class RunView(Struct, frozen=True, kw_only=True, dict=True):
     """One run as every format shows it; `index` is its place in the report."""
 
     index: int
@@ -191,8 +189,7 @@ def view(diagnosis: Diagnosis, index: int = 0) -> RunView:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Held:
+class _Held(Struct, frozen=True, kw_only=True):
     """What a run's readings hold."""
 
     metrics: tuple[MetricView, ...]

@@ -7,12 +7,12 @@ import hashlib
 import json
 import os
 import weakref
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from msgspec.structs import replace
 from textlogs import megatron_line, run_of
 
 from loganalyze import store, store_parts
