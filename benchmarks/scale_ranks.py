@@ -24,6 +24,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "parsers"), str(ROOT / "tests")]
 
 import numpy as np  # noqa: E402
 import polars as pl  # noqa: E402
+from msgspec.structs import force_setattr  # noqa: E402
 
 RANKS, STEPS, PARTS = 10_000, 1_000, 40
 SLOW = 4711
@@ -77,7 +78,7 @@ def verdict(folder: Path, stored: bool = False) -> list[tuple[int | None, float]
     rows = rows_of(parts, leads)
     run = make_run({"step_time_s": rows["step_time_s"].to_numpy()},
                    steps=rows["step"].to_numpy(), rank=rows["rank"].to_numpy())  # fmt: skip
-    object.__setattr__(run, "ranks", Ranks(states=states, leads=leads, parts=tuple(parts)))
+    force_setattr(run, "ranks", Ranks(states=states, leads=leads, parts=tuple(parts)))
     found = detect_stragglers(context(run))
     return [(one.rank, float(one.statistics["excess_share"] or 0)) for one in found]
 

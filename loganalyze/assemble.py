@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec.structs import replace
 
 from loganalyze.event_rows import KEYS, events_frame, parts_before, segment_at
 from loganalyze.long_runs import LONGEST

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from loganalyze.budget import Budget, budget_of
 from loganalyze.coverage import Coverage, coverage_of
@@ -15,8 +16,7 @@ from loganalyze.report.wording import both, metric_label
 _GIB = 1024.0**3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Audit:
+class Audit(Struct, frozen=True, kw_only=True):
     """One run's audit. budget: None where the configuration does not tell the model's size."""
 
     run: str

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from loganalyze.config import Thresholds
 from loganalyze.detectors import Context, detect
@@ -26,8 +27,7 @@ SCHEMA = "loganalyze.normal/1"
 FILE = "normal.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Baseline:
+class Baseline(Struct, frozen=True, kw_only=True):
     """Healthy runs and what they taught. The first run is the one that reports lay beside."""
 
     runs: tuple[RunLog, ...]

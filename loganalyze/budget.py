@@ -9,9 +9,9 @@ and parameters (3) over the data-parallel ranks; tensor and pipeline parallelism
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from loganalyze.detectors.audit_settings import optimizer, precision, settings
 from loganalyze.model import RunLog
@@ -33,8 +33,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class Budget(Struct, frozen=True, kw_only=True):
     """Bytes on one GPU by part. assumed: what the configuration does not say, as taken.
 
     measured: metric -> highest value of the log.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from loganalyze.errors import UsageError
 from loganalyze.kept import kept
@@ -48,8 +49,7 @@ def strings() -> Mapping[str, Mapping[str, str]]:
     return _merged("strings")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
+class Metric(Struct, frozen=True, kw_only=True):
     """A canonical metric: unit, scope (global, per_gpu, ...), level L1-L7, panel, labels."""
 
     name: str
@@ -68,8 +68,7 @@ def metrics() -> Mapping[str, Metric]:
     return {name: Metric(name=name, **entry) for name, entry in load_data("metrics.toml").items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class Kind(Struct, frozen=True, kw_only=True):
     """A finding kind: stable code, family, titles in both languages.
 
     rules: groups of thresholds that it uses beside those under its own name.
@@ -89,8 +88,7 @@ def kinds() -> Mapping[str, Kind]:
     return {name: Kind(name=name, **entry) for name, entry in load_data("kinds.toml").items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Thresholds:
+class Thresholds(Struct, frozen=True):
     """The thresholds in force: `<detector>.<rule>` to Threshold, after profile and user file."""
 
     entries: Mapping[str, Threshold]
@@ -105,8 +103,7 @@ class Thresholds:
         return self.entries[name].value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signature:
+class Signature(Struct, frozen=True, kw_only=True):
     """A text of a failure, its meaning in both languages, and how to recognise it.
 
     kind: an event kind. role: root (may be the cause), consequence (something failed before it) or

@@ -8,8 +8,9 @@ saves to the same place. A branch that saves elsewhere is another run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import PurePath
+
+from msgspec.structs import replace
 
 from loganalyze.model import Event
 from loganalyze.parts import Parts, Pending

@@ -7,16 +7,16 @@ answers, how often it is worth logging and a snippet for every trainer are in co
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+from msgspec import Struct
 
 from loganalyze.config import load_data, metrics
 from loganalyze.model import READING_COLUMNS, RunLog
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
+class Level(Struct, frozen=True, kw_only=True):
     """One level: what it answers, the metrics of this log, those that are not there.
 
     every: how often to log it. key: the metrics that matter most at this level.
@@ -30,8 +30,7 @@ class Level:
     missing: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class Item(Struct, frozen=True, kw_only=True):
     """An entry of the black box and whether this log holds it."""
 
     name: str
@@ -39,8 +38,7 @@ class Item:
     held: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coverage:
+class Coverage(Struct, frozen=True, kw_only=True):
     """The levels from L1 to L7, the black box, and what to paste into the trainer in use."""
 
     levels: tuple[Level, ...]

@@ -7,9 +7,10 @@ norm answers within a few steps, then the loss, until it is NaN and the program 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
+
+from msgspec import Struct, field
 
 SEED = 20260314
 STEPS, RAISED, GIVEN_UP = 600, 420, 475
@@ -28,8 +29,7 @@ _ARGUMENTS: dict[str, object] = {
 }  # fmt: skip
 
 
-@dataclass(slots=True)
-class _Log:
+class _Log(Struct):
     """Lines so far, the clock and the draws."""
 
     draw: Random

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
 from loganalyze_parsers.tracker_folders import RunInputs, tracker_inputs
+from msgspec import Struct
 
 from loganalyze.errors import UsageError
 from loganalyze.inputs import expand, part_order, stem, torchrun_folder
@@ -21,8 +21,7 @@ _SAY_NOTHING = frozenset({
 })  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Group(Struct, frozen=True, kw_only=True):
     """Inputs of one run.
 
     paths: files to read, in order. columns: each holds one metric, rows are joined on the step.
@@ -38,8 +37,7 @@ class Group:
     named: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """What is to be read: run directories of ours, groups of raw inputs, and what is passed by."""
 
     stored: tuple[Path, ...]

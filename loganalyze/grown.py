@@ -13,13 +13,13 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from loganalyze_parsers import TEXT, head_of, parser_for, text_log
 from loganalyze_parsers.blocks import Block, compression, read_blocks
 from loganalyze_parsers.textlog import TextLog, parse_part
+from msgspec import Struct, field
 
 from loganalyze.digest import PIECE, Digest
 from loganalyze.errors import StoreError
@@ -29,6 +29,7 @@ from loganalyze.masking import is_on, mask
 from loganalyze.model import Account, Batch, Problem, RunLog
 from loganalyze.parser_state import code_digest, restored, saved
 from loganalyze.parts import Parts, safe_name
+from loganalyze.plain_data import as_dict
 from loganalyze.reading import Parse, source_of, total_of
 from loganalyze.regrown import appended, assembled
 from loganalyze.store import is_run, read_head
@@ -40,8 +41,7 @@ _HEAD_BYTES = 64 << 10
 LEAST_BYTES = 4 << 20
 
 
-@dataclass(slots=True)
-class Memory:
+class Memory(Struct):
     """Reads one log as ingest does and notes what was known after its last whole line."""
 
     path: Path
@@ -94,7 +94,7 @@ class Memory:
             mark = {
                 "code": code_digest(), "part_rows": PART_ROWS, "masked": is_on(),
                 "path": self.path.as_posix(), "offset": self.offset, "line": self.line,
-                "account": asdict(self.account),
+                "account": as_dict(self.account),
                 "frameworks": dict(self.frameworks), "pieces": [piece.hex() for piece in pieces],
                 "head": _hash(self.path, 0, min(_HEAD_BYTES, self.offset)),
                 "tail": digest.tail() if digest is not None and known

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from loganalyze.config import kinds
 from loganalyze.knowledge import gravity, mechanisms
@@ -43,8 +43,7 @@ _AT_ONCE = 1_200_000
 _RECOVERED = {"yes": True, "1": True, "True": True, "no": False, "0": False, "False": False}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
+class Story(Struct, frozen=True, kw_only=True):
     """Findings of one incident in order of time, and what is known of it as a whole."""
 
     findings: tuple[Finding, ...]

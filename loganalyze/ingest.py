@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 from loganalyze_parsers.tracker_join import join_columns
+from msgspec import Struct
+from msgspec.structs import replace
 
 from loganalyze.assemble import assemble
 from loganalyze.continued import chained
@@ -23,8 +24,7 @@ from loganalyze.store import StoredRun, open_run, read_run
 from loganalyze.wide import is_wide, wide_run
 
 
-@dataclass(frozen=True, slots=True)
-class Ingested:
+class Ingested(Struct, frozen=True):
     """Runs made of the inputs, the inputs in which nothing could be read, and what was passed by.
 
     passed: of folders, what is no log to be read (a pipe, a circle of links), each with the reason.

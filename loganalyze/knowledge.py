@@ -8,15 +8,15 @@ about it, what to log if the evidence is missing, and where that comes from.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+from msgspec import Struct
 
 from loganalyze.config import load_data, load_folder
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(Struct, frozen=True, kw_only=True):
     """A check as a cause uses it. weight: log-odds it adds when supported.
 
     against: log-odds it takes off when ruled out; half the weight if not said (what was looked for
@@ -37,8 +37,7 @@ class Rule:
         return 0.5 * self.weight if self.against is None else self.against
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CauseRule:
+class CauseRule(Struct, frozen=True, kw_only=True):
     """One possible cause of a symptom. seeds: entries of the seed documents that name it."""
 
     id: str
@@ -52,8 +51,7 @@ class CauseRule:
     seeds: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Symptom:
+class Symptom(Struct, frozen=True, kw_only=True):
     """A tree: the finding kinds it explains, and their causes in the order of their priors."""
 
     name: str
@@ -62,8 +60,7 @@ class Symptom:
     causes: tuple[CauseRule, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mechanism:
+class Mechanism(Struct, frozen=True, kw_only=True):
     """One thing leads to another: kinds, and after how many log intervals at the latest."""
 
     first: frozenset[str]

@@ -7,12 +7,13 @@ whatever inputs and ranks they came from; the overview holds every k-th step of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from loganalyze.columns import given, in_place
 from loganalyze.model import READING_COLUMNS, RunLog, Segment
@@ -51,8 +52,7 @@ class Stretch(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Cut:
+class Cut(Struct, frozen=True, kw_only=True, eq=False):
     """The stretches of a run, and where its rows lie.
 
     low, high: the places of the rows of each piece of the frame; held: the step that rows without
@@ -157,11 +157,13 @@ def part_of(run: RunLog, made: Cut, one: Stretch) -> RunLog:
         parts.append(piece if keep.all() else piece.filter(pl.Series(keep)))
     held = (segment for segment in run.meta.segments if _within(segment, one))
     segments = tuple(_clipped(segment, one) for segment in held)
-    return replace(
-        run,
+    return RunLog(
+        meta=replace(run.meta, segments=segments),
         readings=pl.concat(parts),
         events=run.events.filter(pl.Series(_kept(run.events, one), dtype=pl.Boolean)),
-        meta=replace(run.meta, segments=segments),
+        problems=run.problems,
+        sources=run.sources,
+        ranks=run.ranks,
     )
 
 
@@ -202,7 +204,20 @@ def overview(run: RunLog, rows: Sequence[Packed]) -> RunLog:
         piece = readings.slice(number * _PIECE, _PIECE)
         parts.append(piece.filter(pl.Series(_unpacked(packed, len(piece)))))
         release()
-    return replace(run, readings=pl.concat(parts), whole=readings)
+    return with_rows(run, pl.concat(parts), whole=readings)
+
+
+def with_rows(run: RunLog, rows: pl.DataFrame, whole: pl.DataFrame | None = None) -> RunLog:
+    """The run with other rows; also of a run whose rows are read when they are asked for."""
+    return RunLog(
+        meta=run.meta,
+        readings=rows,
+        events=run.events,
+        problems=run.problems,
+        sources=run.sources,
+        ranks=run.ranks,
+        whole=whole,
+    )
 
 
 def telling_rows(run: RunLog) -> list[Packed]:

@@ -11,10 +11,12 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from importlib.resources import files
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from loganalyze import lazy
 from loganalyze.model import Detail, Event, Problem, Source
@@ -22,8 +24,7 @@ from loganalyze.model import Detail, Event, Problem, Source
 _off: ContextVar[bool] = ContextVar("masking_off", default=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(Struct, frozen=True):
     """One kind of secret: pieces that announce it (lower case), and its pattern."""
 
     kind: str

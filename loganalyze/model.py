@@ -7,8 +7,9 @@ returns another.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,8 +43,7 @@ EVENT_KINDS = frozenset({
 })  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LineRef:
+class LineRef(Struct, frozen=True, kw_only=True):
     """Where something stands in an input: bytes [offset, offset + length) of line `line`.
 
     `source` is an index into RunLog.sources; `line` counts from 1 (for inputs without lines,
@@ -56,8 +56,7 @@ class LineRef:
     length: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Reading(Struct, frozen=True, kw_only=True):
     """One log line that carried numbers.
 
     values: canonical metric (or `raw/<name>`) to number in the unit of metrics.toml. A missing
@@ -71,8 +70,7 @@ class Reading:
     wall_s: float | None = None  # seconds since the epoch, as if the local time were UTC
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(Struct, frozen=True, kw_only=True):
     """Something that happened: a checkpoint, a crash word, an overflow; kind in EVENT_KINDS."""
 
     kind: str
@@ -84,8 +82,7 @@ class Event:
     detail: Detail = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class Problem(Struct, frozen=True, kw_only=True):
     """Something in an input that could not be taken at face value, told to the user."""
 
     rule: str
@@ -93,8 +90,7 @@ class Problem:
     ref: LineRef | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class Account(Struct, frozen=True, kw_only=True):
     """What became of every line: lines == read + sum(ignored) + unknown, always."""
 
     lines: int = 0
@@ -109,8 +105,7 @@ class Account:
         return sum(self.ignored.values())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(Struct, frozen=True, kw_only=True):
     """One input: what it is and the account of its lines.
 
     sha256, pieces: see digest; the hash of the whole, and those of whole pieces of a large input.
@@ -125,8 +120,7 @@ class Source:
     pieces: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class Batch(Struct, frozen=True, kw_only=True):
     """What a parser yields, again and again, for one input and one run in it.
 
     readings: a frame with the READING_COLUMNS (without `segment`) that it knows and a Float64
@@ -141,8 +135,7 @@ class Batch:
     framework: str = ""  # who wrote these lines, where the parser can tell
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
+class Segment(Struct, frozen=True, kw_only=True):
     """A stretch of steps without a step back. Steps are as logged, inclusive."""
 
     index: int
@@ -154,8 +147,7 @@ class Segment:
     reason: str = ""  # why it is held for that relation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunMeta:
+class RunMeta(Struct, frozen=True, kw_only=True):
     """What is known of the run as a whole."""
 
     id: str
@@ -166,8 +158,7 @@ class RunMeta:
     grouping: str = ""  # why these inputs were held for one run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ranks:
+class Ranks(Struct, frozen=True, kw_only=True):
     """The ranks of a job with so many that only some of them, the leads, are held row by row.
 
     states: one row a metric, segment and rank, see rank_states. parts: files with all rows.
@@ -176,11 +167,10 @@ class Ranks:
     states: pl.DataFrame
     leads: tuple[int, ...]
     parts: tuple[Path, ...]
-    keep: object = field(default=None, compare=False, repr=False)  # holds the parts' folder
+    keep: object = None  # holds the parts' folder
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunLog:
+class RunLog(Struct, frozen=True, kw_only=True):
     """One run, normalised.
 
     readings: one row per log line that carried numbers; READING_COLUMNS, then one Float64 column
@@ -198,8 +188,7 @@ class RunLog:
     whole: pl.DataFrame | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Threshold:
+class Threshold(Struct, frozen=True, kw_only=True):
     """A number that decides something, with its unit and where it comes from."""
 
     name: str
@@ -216,8 +205,7 @@ class Profile(NamedTuple):
     seen: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class Evidence(Struct, frozen=True, kw_only=True):
     """One observed value behind a finding or a check. label: a key of strings.toml."""
 
     label: str
@@ -228,8 +216,7 @@ class Evidence:
     ref: LineRef | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Struct, frozen=True, kw_only=True):
     """One thing that is wrong, at steps [step_first, step_last], worst at step_peak.
 
     id: `<code>-<n>`, unique in the run. threshold: the one that decided; `rules`: every named
@@ -252,8 +239,7 @@ class Finding:
     evidence: tuple[Evidence, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DetectorRun:
+class DetectorRun(Struct, frozen=True, kw_only=True):
     """What one detector did: ran, or was skipped because something is missing."""
 
     detector: str
@@ -262,8 +248,7 @@ class DetectorRun:
     reason: str = ""  # a key of strings.toml
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckResult:
+class CheckResult(Struct, frozen=True, kw_only=True):
     """The answer of one named check of the tree."""
 
     check: str
@@ -272,8 +257,7 @@ class CheckResult:
     missing: tuple[str, ...] = ()  # metrics or settings that would have settled it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class Cause(Struct, frozen=True, kw_only=True):
     """A possible cause of an incident, judged. id: an entry of the tree."""
 
     id: str
@@ -283,8 +267,7 @@ class Cause:
     missing: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Incident:
+class Incident(Struct, frozen=True, kw_only=True):
     """Findings of one story, in order of time; the first mover is named."""
 
     id: str
@@ -301,8 +284,7 @@ class Incident:
     settle: str = ""  # the check that would best separate the first two causes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
-class Diagnosis:
+class Diagnosis(Struct, frozen=True, kw_only=True, weakref=True):
     """One run, judged."""
 
     run: RunLog
@@ -315,8 +297,7 @@ class Diagnosis:
     profile: Profile | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(Struct, frozen=True, kw_only=True):
     """Everything a report shows: the runs, the inputs nobody could read, the run to compare with.
 
     baseline: a run that is held for normal; the page lays every other run beside it.

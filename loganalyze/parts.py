@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 import polars as pl
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from loganalyze.grouping import Group
 from loganalyze.model import Batch, Event, Problem, Source
 
 
-@dataclass(slots=True)
-class Parts:
+class Parts(Struct):
     """Frames, events and problems of one run, in the order read."""
 
     frames: list[pl.DataFrame] = field(default_factory=list)
@@ -41,8 +41,7 @@ class Parts:
         self.frameworks.update(other.frameworks)
 
 
-@dataclass(slots=True, kw_only=True)
-class Pending:
+class Pending(Struct, kw_only=True):
     """A group that was read: its runs' parts by label, its sources, and what nobody could read."""
 
     group: Group

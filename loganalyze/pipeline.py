@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from loganalyze import __version__
 from loganalyze.baseline import Baseline, load_baseline
@@ -35,8 +36,7 @@ _NUMBER = re.compile(r"-\d{1,9}$")
 __all__ = ["Judging", "has_metrics", "judge", "limits_reached", "report_on", "worst_rank"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judging:
+class Judging(Struct, frozen=True, kw_only=True):
     """How to judge: thresholds, profile and which findings count.
 
     Raises UsageError where select or ignore names nothing that can be found: a slip of the pen

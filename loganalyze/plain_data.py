@@ -1,4 +1,4 @@
-"""Values of the program as bytes and back, where reading them makes data and runs nothing.
+"""Values of the program as dictionaries, and as bytes and back, where reading runs nothing.
 
 The only user of pickle outside of replay: what names a function, or a type that is not listed as
 data here, is refused. So neither a store nor the folder through which workers send what they read
@@ -10,8 +10,10 @@ from __future__ import annotations
 import io
 import pickle
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from msgspec import Struct
 
 Refused, PicklingError = pickle.UnpicklingError, pickle.PicklingError
 #: Types of Python itself that are data.
@@ -25,6 +27,16 @@ _TYPES = frozenset({
     ("loganalyze.parts", "Parts"), ("loganalyze.shards", "FileRead"),
     ("loganalyze.wide", "RanksRead"), ("loganalyze.ranges", "RangeRead"),
 })  # fmt: skip
+
+
+class _Named(Struct, kw_only=True):
+    """Stands for the types that are made by the names of their fields."""
+
+    number: int = 0
+
+
+#: The function of msgspec's by which pickle makes them; reading puts `_made` in its place.
+_REBUILD: Any = _Named().__reduce__()[0]
 #: What reading bytes that are no such value can raise.
 DAMAGE = (Refused, AttributeError, ImportError, ValueError, TypeError, EOFError, LookupError)
 
@@ -50,7 +62,7 @@ def told(
         def persistent_id(self, one: object) -> str | None:
             if plainly and isinstance(one, set | frozenset):  # equal ones may differ in order
                 return f"set {sorted(map(repr, one))}"
-            if place_of is None or is_data_type(one):
+            if place_of is None or one is _REBUILD or is_data_type(one):
                 return None
             place = place_of(one)
             if place is None:
@@ -76,6 +88,8 @@ def read(data: bytes, known: dict[str, object] | None = None) -> Any:
         def find_class(self, module: str, name: str) -> Any:
             if (module, name) in PLAIN:
                 return PLAIN[module, name]
+            if (module, name) == (_REBUILD.__module__, _REBUILD.__name__):
+                return _made
             if (module, name) not in _TYPES and not module.startswith(_MODULES):
                 raise Refused(f"{module}.{name}: no data type")
             found = super().find_class(module, name)
@@ -84,3 +98,28 @@ def read(data: bytes, known: dict[str, object] | None = None) -> Any:
             return found
 
     return Reader(io.BytesIO(data)).load()
+
+
+def _made(kind: Any, values: Mapping[str, object]) -> object:
+    if not is_data_type(kind):
+        raise Refused(f"{kind!r}: no data type")
+    return kind(**values)
+
+
+def as_dict(value: Struct) -> dict[str, Any]:
+    """The fields by name, inner ones' too: what JSON is written from.
+
+    >>> as_dict(_Named(number=3))
+    {'number': 3}
+    """
+    return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Struct):
+        return as_dict(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from loganalyze.long_runs import ROWS, is_long
+from loganalyze.long_runs import ROWS, is_long, with_rows
 from loganalyze.model import Profile, RunLog
 from loganalyze.tracks import first_value
 
@@ -31,5 +29,5 @@ def _first_loss(run: RunLog) -> float | None:
     """The first loss; of a very long run it is looked for in the first rows, if they have one."""
     found = None
     if is_long(run):
-        found = first_value(replace(run, readings=run.readings.head(ROWS)), "loss")
+        found = first_value(with_rows(run, run.readings.head(ROWS)), "loss")
     return first_value(run, "loss") if found is None else found

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,8 @@ import polars as pl
 from loganalyze_parsers import TEXT, head_of, parser_for, text_log
 from loganalyze_parsers.blocks import BLOCK_BYTES, MAX_LINE_BYTES, Block, compression, read_blocks
 from loganalyze_parsers.textlog import TextLog
+from msgspec import Struct
+from msgspec.structs import replace
 
 from loganalyze.engine import Engine
 from loganalyze.inputs import rank_of
@@ -36,8 +37,7 @@ _SAMPLES = 20
 _MOST_NAMES = 512  # names of numbers up to which none is left out (frames.Names)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
+class Range(Struct, frozen=True, kw_only=True):
     """Bytes [start, end) of a log, of whole lines; `line` is the number of the first one.
 
     state: of the reader at `begin`, where the run-up begins (`begin_line`); `begin` is `start`
@@ -59,8 +59,7 @@ class Range:
         return f"{self.path}, bytes {self.start} to {self.end}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RangeRead:
+class RangeRead(Struct, frozen=True, kw_only=True):
     """What a range gave. made: of each batch its rows, and what each dialect made in it.
 
     before, after: states to be compared; state: to go on from. None where there is none.
@@ -190,8 +189,7 @@ def _state_after_head(file: Any) -> bytes | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stretch:
+class _Stretch(Struct, frozen=True, kw_only=True):
     path: Path
     first: int
     end: int

@@ -8,7 +8,8 @@ come the replicas of the data, and the stages of the pipeline lie furthest apart
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 _SIZES = {
     "tp": ("tensor_model_parallel_size", "tensor_parallel_size", "tensor_parallel_degree",
@@ -25,8 +26,7 @@ _NODE = (
 _SHARE = 0.8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Layout(Struct, frozen=True, kw_only=True):
     """Sizes of the dimensions, 1 where the log does not say; node: ranks of one, 0 if unknown."""
 
     tp: int = 1
@@ -36,8 +36,7 @@ class Layout:
     node: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankGroup:
+class RankGroup(Struct, frozen=True, kw_only=True):
     """Ranks with one coordinate: `name` is node, tp, pp or dp."""
 
     name: str

@@ -7,11 +7,11 @@ a shard, not once for each of ten thousand ranks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from loganalyze.assemble import (
     PLACEHOLDER_ZERO,
@@ -40,8 +40,7 @@ Dropped = dict[int, dict[str, int]]
 _DECIDING = frozenset((*TRAINING_METRICS, *THROUGHPUT))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankRows:
+class RankRows(Struct, frozen=True, kw_only=True):
     """All rows, events and problems. records: of each rank, how many training steps it tells."""
 
     readings: pl.DataFrame
@@ -50,8 +49,7 @@ class RankRows:
     records: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stream:
+class _Stream(Struct, frozen=True, kw_only=True):
     """The segments of one rank's rows (-1: none), and steps and segments of its records."""
 
     rows: IntArray

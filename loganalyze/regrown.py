@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from loganalyze.assemble import (
     assemble,
@@ -33,8 +34,7 @@ _BORDERS = frozenset({"checkpoint_load", "start_fresh"})
 _NO_RANK = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Regrown:
+class Regrown(Struct, frozen=True, kw_only=True):
     """A run to be written. kept: parts that stay, in `old`; its readings are the rows behind them.
 
     Without `old` its readings are all rows.

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 from loganalyze.model import RunLog
 
 _METRICS = ("loss", "grad_norm", "reward")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rerun:
+class Rerun(Struct, frozen=True, kw_only=True):
     """A metric at the steps that a segment ran again.
 
     common: steps with a number on both sides. equal: of these, how many are the same as far as

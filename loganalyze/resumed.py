@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from loganalyze.series_trend import running_median
 from loganalyze.tracks import FloatArray, IntArray, Track
@@ -14,8 +14,7 @@ from loganalyze.tracks import FloatArray, IntArray, Track
 _START, _AROUND = 10, 11
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Twice:
+class Twice(Struct, frozen=True, kw_only=True):
     """Steps that both attempts logged, and the second value minus the first."""
 
     steps: IntArray
@@ -43,8 +42,7 @@ def run_twice(before: Track, after: Track) -> Twice:
     return Twice(steps=common[good], differences=(second - first)[good], first=first[good])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bump:
+class Bump(Struct, frozen=True, kw_only=True):
     """Steps run twice, in thirds: how much higher the second time was (nat), first and at the end.
 
     link: correlation of both times' changes from record to record, behind the first third; near 1

@@ -9,12 +9,13 @@ time per step, a crash) stays.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from loganalyze.assemble import training_rows
 from loganalyze.attempts import attempts, places_of
@@ -36,8 +37,7 @@ _COMPARED = ("loss", "grad_norm", "lr")
 _RESULTS = "huggingface_results"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
+class Curve(Struct, frozen=True, kw_only=True):
     """A run's records in order: steps, places, and the metrics compared (NaN: not said)."""
 
     steps: IntArray
@@ -54,8 +54,7 @@ class Curve:
         return Curve(steps=self.steps[own], places=self.places[own], values=values)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
+class Match(Struct, frozen=True, kw_only=True):
     """Records of two curves that meet, by index, and how many of them agree.
 
     The first `same` of them are equal, the others were run twice.

@@ -7,12 +7,12 @@ one of several streams that write into one file at the same time (parallel).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from loganalyze.columns import given, in_place
 from loganalyze.line_places import all_alike, borders, first_behind, line_places
@@ -36,8 +36,7 @@ _FEW = 8
 _LONG = 1_200_000  # rows of which the pages are given back between two chunks
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """Segment of every row (-1 where the row has no step) and what the segments are."""
 
     labels: IntArray

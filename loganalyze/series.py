@@ -7,10 +7,10 @@ strictly before the point itself. NaN is left out where a docstring says so, els
 from __future__ import annotations
 
 from bisect import insort
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from loganalyze.running import centred_median, median, row_medians
 
@@ -122,8 +122,7 @@ def inflation(correlation: float) -> float:
     return float(np.sqrt((1.0 + r) / (1.0 - r)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slope:
+class Slope(Struct, frozen=True, kw_only=True):
     """A straight line through points. error: standard error, neighbours' correlation counted."""
 
     slope: float
@@ -166,8 +165,7 @@ def theil_sen(x: Floats, y: Floats, most: int = 300) -> float:
     return median((y[two] - y[one])[keep] / run[keep]) if keep.any() else 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockTest:
+class BlockTest(Struct, frozen=True, kw_only=True):
     """Two blocks compared: difference of their means (after - before) and its standard error."""
 
     difference: float

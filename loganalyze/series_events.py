@@ -9,9 +9,9 @@ start, the next.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from loganalyze.running import median
 from loganalyze.series import MAD_TO_SIGMA, Floats, past_mean
@@ -34,8 +34,7 @@ PASSES = 4
 LONGEST = 512  # points after which a peak that did not come back is a new level
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Excursion:
+class Excursion(Struct, frozen=True, kw_only=True):
     """One event: points [onset, end], highest at peak. base and height in the series' unit.
 
     z: deviation of the peak (of the mean, on a coarser scale) in robust standard deviations;

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from loganalyze.running import centred_median, median, normal_quantile
 from loganalyze.series import (
@@ -42,8 +42,7 @@ PAIR_MEMORY = 0.3  # correlation of neighbours from which on two high points are
 MOST = 400  # candidates of one pass; more would be another kind of series, not events
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class Search(Struct, frozen=True, kw_only=True):
     """What counts as an excursion.
 
     z: least deviation (robust standard deviations), coarse_z: the same for the coarser scales.
@@ -62,8 +61,7 @@ class Search:
     pairs: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(Struct, frozen=True):
     """How far noise goes: `chance` of its points beyond `limit`, falling as a power from there."""
 
     z: Floats
@@ -78,8 +76,7 @@ class Tail:
         return float(self.chance * np.power(bent[0] / bent[1], self.power)) if high > 0 else 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(Struct, frozen=True):
     """One scale: base and sigma (of the tested mean) before each point, deviations, limit."""
 
     centre: Floats

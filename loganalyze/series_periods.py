@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 IntArray = npt.NDArray[np.int64]
 
@@ -13,8 +13,7 @@ IntArray = npt.NDArray[np.int64]
 _NEAR, _CANDIDATE_POINTS, _CANDIDATES = 6, 4000, 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Period:
+class Period(Struct, frozen=True, kw_only=True):
     """Positions that come back: position = phase + k * period; hits of the expected were seen."""
 
     period: int

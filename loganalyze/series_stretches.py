@@ -6,8 +6,9 @@ for every end, and tells the events that begin in it.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
+
+from msgspec.structs import replace
 
 from loganalyze.series import Floats
 from loganalyze.series_events import Excursion, excursions, joined

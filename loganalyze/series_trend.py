@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from loganalyze.running import centred_median, median, row_medians
 
@@ -31,8 +31,7 @@ Z95 = 1.959964
 SEARCH_POINTS = 50_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
+class Level(Struct, frozen=True, kw_only=True):
     """A stretch [start, stop) of points whose level holds still; median in the series' unit."""
 
     start: int
@@ -44,8 +43,7 @@ class Level:
         return self.stop - self.start
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slope:
+class Slope(Struct, frozen=True, kw_only=True):
     """A line through the points: median of pairwise slopes, with its 95 % interval.
 
     trend: Kendall's tau of the points (-1 falling all the way, 1 rising all the way).

@@ -12,12 +12,12 @@ import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 from loganalyze_parsers import TEXT
+from msgspec import Struct, field
 
 from loganalyze.digest import digest_of
 from loganalyze.engine import Engine, cores, engine_for, serial
@@ -40,8 +40,7 @@ LEAST_BYTES = 512 << 20
 SHARD_BYTES, SHARD_FILES = 32 << 20, 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shard:
+class Shard(Struct, frozen=True, kw_only=True):
     """Chains of files; those of one chain are parts of one log and read by one reader, in order.
 
     folder: where the rows go; workers and driver see it under the same path.
@@ -60,8 +59,7 @@ class Shard:
         return f"{first} and {more} more" if more else str(first)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileRead:
+class FileRead(Struct, frozen=True, kw_only=True):
     """What one file gave: its account, and its runs' parts by label, the rows in a file beside.
 
     rows: for each label the name of the file in the shard's folder, "" where there are none.
@@ -72,8 +70,7 @@ class FileRead:
     rows: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workers:
+class Workers(Struct, frozen=True, kw_only=True):
     """Who reads, and a folder that all of them see (None: a temporary one of this machine).
 
     least_bytes: inputs below are read here, which is faster than starting processes. ranges:

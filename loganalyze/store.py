@@ -15,12 +15,12 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+from msgspec.structs import asdict, replace
 
 from loganalyze.errors import OutputError, StoreError
 from loganalyze.leftovers import abandoned, flush, workshop
@@ -34,6 +34,7 @@ from loganalyze.model import (
     Segment,
     Source,
 )
+from loganalyze.plain_data import as_dict
 from loganalyze.store_parts import read_parts, scan_parts, write_parts
 
 SCHEMA = "loganalyze.run/2"
@@ -163,11 +164,11 @@ def dump(run: RunLog, parts: Sequence[str]) -> str:
     """What run.json holds of a run whose rows lie in these parts."""
     document = {
         "schema": SCHEMA,
-        "meta": asdict(run.meta),
+        "meta": as_dict(run.meta),
         "parts": list(parts),
         **({} if run.ranks is None else {"leads": list(run.ranks.leads)}),
-        "problems": [asdict(problem) for problem in run.problems],
-        "sources": [asdict(source) for source in run.sources],
+        "problems": [as_dict(problem) for problem in run.problems],
+        "sources": [as_dict(source) for source in run.sources],
     }
     return json.dumps(document, ensure_ascii=False, indent=1, sort_keys=True, default=dict) + "\n"
 
@@ -180,31 +181,23 @@ def read_run(place: Path) -> RunLog:
         return replace(run, readings=_rows(place, document, ranks), ranks=ranks)
 
 
-class StoredRun(RunLog):
+class StoredRun(RunLog, frozen=True, kw_only=True):
     """A run whose rows are read when they are asked for; those of the last one asked are held."""
 
-    __slots__ = ("place",)
     place: Path
 
-    def __getattr__(self, name: str) -> Any:
-        """The rows, as nothing else is left unset. Raises StoreError where they are damaged."""
-        if name != "readings":
-            raise AttributeError(name)
+    @property  # type: ignore[misc]  # in place of the field
+    def readings(self) -> pl.DataFrame:
+        """The rows. Raises StoreError where they are damaged."""
         return _rows_below(self.place)
 
 
 def open_run(place: Path) -> RunLog:
     """As read_run, but the rows are read later: for many runs, of which one is looked at."""
     run, document = read_head(place)
-    made = object.__new__(StoredRun)
     with _reading(place):
         ranks = _ranks(place, document) if "leads" in document else None
-    for field in fields(RunLog):
-        if field.name not in ("readings", "ranks"):
-            object.__setattr__(made, field.name, getattr(run, field.name))
-    object.__setattr__(made, "ranks", ranks)
-    object.__setattr__(made, "place", place)
-    return made
+    return StoredRun(**{**asdict(run), "ranks": ranks}, place=place)
 
 
 @lru_cache(maxsize=1)

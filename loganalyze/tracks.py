@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from threading import Lock
 from typing import Any
@@ -13,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from loganalyze.columns import given, numbers
 from loganalyze.model import LineRef, RunLog
@@ -25,8 +26,7 @@ BoolArray = npt.NDArray[np.bool_]
 AnyInts = npt.NDArray[np.integer[Any]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Track:
+class Track(Struct, frozen=True, kw_only=True):
     """One metric as logged: nulls dropped, NaN kept, steps never decreasing.
 
     steps, values, rows: arrays of one length; rows index RunLog.readings.
@@ -74,8 +74,7 @@ def _tracks_of(frame: pl.DataFrame, metric: str) -> tuple[Track, ...]:
     return tuple(_without_copies(made))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outline:
+class Outline(Struct, frozen=True, kw_only=True):
     """What is known of a track without its numbers: how many points, its first and last step."""
 
     segment: int
@@ -113,8 +112,7 @@ def first_value(run: RunLog, metric: str) -> float | None:
     return float(frame[metric][int(streams[0].rows[0])]) if streams else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stream:
+class _Stream(Struct, frozen=True, kw_only=True):
     """The rows of one segment and rank by their steps. ordered: whether as they were logged."""
 
     segment: int

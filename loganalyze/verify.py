@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any, Literal
 
 from loganalyze_parsers.blocks import open_bytes
+from msgspec import Struct
 
 from loganalyze.config import load_data
 from loganalyze.digest import digest_of
@@ -22,8 +22,7 @@ Outcome = Literal["found", "worked_out", "unchecked"]
 _CHUNK = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Citation:
+class Citation(Struct, frozen=True, kw_only=True):
     """One observation of a report and the place it cites. owner: the finding or check."""
 
     owner: str
@@ -36,8 +35,7 @@ class Citation:
     length: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remark:
+class Remark(Struct, frozen=True, kw_only=True):
     """What did not hold (or a note): a key of strings/verify.toml with its facts."""
 
     key: str
@@ -46,8 +44,7 @@ class Remark:
     facts: Mapping[str, str | int | float | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
+class Verified(Struct, frozen=True, kw_only=True):
     """found + worked_out + unchecked + failures about lines == citations."""
 
     inputs: int

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 
 from loganalyze.config import strings
+from loganalyze.plain_data import as_dict
 from loganalyze.verify import Remark, Verified
 
 SCHEMA = "loganalyze.verify/1"
@@ -31,7 +31,7 @@ def verified_text(result: Verified, lang: str) -> str:
 
 def verified_json(result: Verified) -> str:
     """The document of schema loganalyze.verify/1."""
-    document = {"schema": SCHEMA, "ok": not result.failures, **asdict(result)}
+    document = {"schema": SCHEMA, "ok": not result.failures, **as_dict(result)}
     return json.dumps(document, ensure_ascii=False, indent=1, sort_keys=True)
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from loganalyze.assemble import (
     assemble,
@@ -54,8 +55,7 @@ FAILURES = frozenset({
 })  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RanksRead:
+class RanksRead(Struct, frozen=True, kw_only=True):
     """What a shard of rank files gave. part: its rows; events: a file of the shard's folder.
 
     rows: records of each rank. records: training records of `leader`, the rank with the most
@@ -233,8 +233,7 @@ def _meta(group: Group, every: Sequence[RanksRead]) -> RunMeta:
 # -- the reduction over the ranks ------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReduceTask:
+class ReduceTask(Struct, frozen=True, kw_only=True):
     """One part to be reduced. references: metric to the file of its middles, in the folder."""
 
     part: Path

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
+from msgspec.structs import replace
 from synth import make_run
 
 from loganalyze.model import Problem, Report, RunLog

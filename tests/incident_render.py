@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from incident_curves import Row, rows_of_record
 from incident_lines import failure_lines
+from msgspec.structs import replace
 from paths import SHARED
 from textlogs import run_of
 

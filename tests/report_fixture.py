@@ -6,11 +6,11 @@ Every number is invented here, so that the tests know what the report must show.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from loganalyze.model import (
     Account,

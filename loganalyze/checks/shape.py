@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from loganalyze.checks.base import (
     Check,
@@ -20,8 +19,7 @@ from loganalyze.checks.base import (
 from loganalyze.model import CheckResult
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rise:
+class Rise(Struct, frozen=True, kw_only=True):
     """The lines of one spike as shares of its height over the level before it.
 
     inside: from its first line to its last; after: the next lines. `height` and `level` in nat.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from loganalyze.checks.base import (
     Check,
@@ -28,8 +28,7 @@ _BOTH = "raw/timer forward-backward"
 _REST = ("data_time_s", "comm_time_s", "optimizer_time_s")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slow:
+class Slow(Struct, frozen=True, kw_only=True):
     """Steps that log a time and a part of it. excess: seconds above the usual, of slow steps only.
 
     sampled: fewer than half of the steps are timed. explained: share of the excess in the part.

@@ -11,12 +11,12 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, strftime
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import Struct, field
 
 from loganalyze.commands import options
 from loganalyze.errors import UsageError
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 _COMMAND_SECONDS = 60.0
 
 
-@dataclass(slots=True, kw_only=True)
-class Told:
+class Told(Struct, kw_only=True):
     """Prints news, runs the user's command, rewrites the report; knows when to stop.
 
     In this order: a report takes a second or two, and who is paged need not wait for it.

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from loganalyze.model import RunLog
 from loganalyze.tracks import FloatArray, IntArray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
+class Curve(Struct, frozen=True, kw_only=True):
     """Strictly rising steps, one value each."""
 
     steps: IntArray

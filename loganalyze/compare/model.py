@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 Judgement = Literal["better", "worse", "same", "different", "unclear"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parting:
+class Parting(Struct, frozen=True, kw_only=True):
     """Where the curves of a metric part for good, if they do.
 
     A change of the difference that is seen at `step` began within (after, step]; after: None where
@@ -29,8 +29,7 @@ class Parting:
     points: int  # common steps
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricDifference:
+class MetricDifference(Struct, frozen=True, kw_only=True):
     """One metric over the common steps: medians, and the median of (other - base).
 
     low, high: 95 % interval of that median. late: the same over the last fifth of the steps.
@@ -51,8 +50,7 @@ class MetricDifference:
     judgement: Judgement
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettingDifference:
+class SettingDifference(Struct, frozen=True, kw_only=True):
     """A setting with two values; None where a run does not say it."""
 
     name: str
@@ -60,8 +58,7 @@ class SettingDifference:
     other: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class Cost(Struct, frozen=True, kw_only=True):
     """What a run took. seconds: wall clock from its first to its last line; None if unknown."""
 
     steps: int | None  # last step reached
@@ -70,8 +67,7 @@ class Cost:
     tokens: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class Pair(Struct, frozen=True, kw_only=True):
     """One run against the base."""
 
     other: str
@@ -85,8 +81,7 @@ class Pair:
     verdict: Judgement  # by validation loss, else loss, else reward
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Struct, frozen=True, kw_only=True):
     """All runs against the first."""
 
     base: str

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from loganalyze import __version__
 from loganalyze.compare.model import Comparison
+from loganalyze.plain_data import as_dict
 from loganalyze.report.numbers import nonfinite_name
 
 SCHEMA = "loganalyze.compare/1"
@@ -17,7 +17,7 @@ SCHEMA = "loganalyze.compare/1"
 
 def comparison_json(comparison: Comparison) -> str:
     """The document; NaN and infinities are strings. The same runs give the same bytes."""
-    told = asdict(comparison)
+    told = as_dict(comparison)
     runs = [{"id": name, "cost": cost} for name, cost in told.pop("costs")]
     document = {"schema": SCHEMA, "version": __version__, "runs": runs, **told}
     return json.dumps(_finite(document), ensure_ascii=False, allow_nan=False, indent=1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from loganalyze.compare.judge import decisive
 from loganalyze.compare.model import Cost, Judgement, MetricDifference, Pair
@@ -14,8 +15,7 @@ from loganalyze.report.wording import Both, Param, both, metric_label
 _SCALED = frozenset({"B", "s", "share", "Hz"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(Struct, frozen=True, kw_only=True):
     """A metric of a comparison as it is shown."""
 
     metric: Both

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from loganalyze.detectors.audit_settings import (
     batch_tokens,
@@ -21,8 +21,7 @@ from loganalyze.model import Evidence, Finding, LineRef, Severity, Threshold
 _COUNTED = frozenset({"warmup_steps", "batch", "init_std"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remark:
+class Remark(Struct, frozen=True, kw_only=True):
     """One setting outside of its usual range. rule: the threshold that it passed."""
 
     key: str

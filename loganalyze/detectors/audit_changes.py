@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 
 import polars as pl
+from msgspec import Struct
 
 from loganalyze.detectors.audit_settings import NAMES
 from loganalyze.detectors.base import Context, Detector, finding
@@ -25,8 +25,7 @@ _KNOWN = frozenset((*(name for names in NAMES.values() for name in names), *_ALS
 _MOST = 12  # findings; a new job in the same file changes everything
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dump:
+class Dump(Struct, frozen=True, kw_only=True):
     """One printed configuration: settings, the segment that it starts, and its last line."""
 
     settings: Mapping[str, str]

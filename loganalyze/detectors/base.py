@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, TypeVar
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from loganalyze.config import Thresholds, kinds
 from loganalyze.model import Evidence, Finding, RunLog, Severity, Threshold
@@ -76,8 +78,7 @@ class Context:
         return self.thresholds.value(name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Detector:
+class Detector(Struct, frozen=True, kw_only=True):
     """One detector: what it can find, what it needs, and the function that looks.
 
     needs: groups of metrics; of each group at least one must be in the log. `event:<kind>` in a

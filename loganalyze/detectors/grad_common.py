@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from loganalyze.detectors.base import Context
 from loganalyze.detectors.loss_common import unjudged
@@ -16,8 +15,7 @@ from loganalyze.tracks import Track
 _CLIP_KEYS = ("clip_grad", "max_grad_norm", "gradient_clipping", "gradient_clip_val", "grad_clip")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Norms:
+class Norms(Struct, frozen=True, kw_only=True):
     """The believed points of a gradient norm.
 
     at: their places in the track; values: positive, without the loss scale; scaled: whether it

@@ -7,7 +7,9 @@ goes on from one into the next is joined; every other one looks at the overview 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from loganalyze.config import Thresholds
 from loganalyze.detectors.base import Context, Detector
@@ -43,8 +45,7 @@ _COUNTS = frozenset({
 _STRENGTHS = ("rise_nat", "ratio", "excess_share", "jump_nat", "p95_p50", "cost_share")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
+class _Told(Struct, frozen=True, kw_only=True):
     """A finding of a stretch. cut: it goes on to where the stretch ends, and perhaps beyond."""
 
     item: Finding

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from loganalyze.detectors.base import Context, Detector, finding
 from loganalyze.detectors.life_events import (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from loganalyze.detectors.base import Context
 from loganalyze.model import Evidence, LineRef, RunLog
@@ -38,8 +38,7 @@ _PROGRESS = ("loss", "reward", "grad_norm", "lr", "step_time_s", "samples_seen",
 _ECHO_XIDS = frozenset({43, 45})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Happening:
+class Happening(Struct, frozen=True, kw_only=True):
     """One event of the run. after: rows of the same input that come later; order: log position."""
 
     kind: str
@@ -85,8 +84,7 @@ def _number(value: object) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(Struct, frozen=True, kw_only=True):
     """The failures of one try to train, in order of time; last: nothing was trained after it.
 
     clean: the program had ended by its own will before the first of them.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from loganalyze.detectors.base import Context
 from loganalyze.running import median
@@ -17,8 +16,7 @@ from loganalyze.tracks import Track
 _AT_THE_START = 20  # records
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
+class Curve(Struct, frozen=True, kw_only=True):
     """The finite points of a track. at: their places in the track.
 
     y: natural logarithm of the values where all are positive (log), else the values. skip: first

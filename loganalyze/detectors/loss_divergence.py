@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.detectors.loss_common import Curve, curves, is_excerpt
@@ -15,8 +14,7 @@ from loganalyze.series import Floats, block_test, longest_rise, past_mean, slope
 BLOCKS = 60  # blocks of a long curve; their medians are its shape
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rise:
+class Rise(Struct, frozen=True, kw_only=True):
     """From the best block to the end. onset: point; rise: nat; z: of the difference of means."""
 
     onset: int

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from loganalyze.detectors.base import Context, Detector, finding
 from loganalyze.detectors.loss_common import is_excerpt, loss_events
@@ -17,8 +17,7 @@ from loganalyze.series import Floats, stretches
 from loganalyze.tracks import Track, longest_row, row_of, row_ref
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
+class Scale(Struct, frozen=True, kw_only=True):
     """The loss scale as told at one place of the log. step: -1 where unknown.
 
     old: the scale before, where the message says it.

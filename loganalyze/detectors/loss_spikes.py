@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.detectors.loss_common import Curve, beyond_noise, loss_events
@@ -15,8 +15,7 @@ HABIT = 5  # short notes of one track; more are told as one
 MOST = 30  # findings of one track; the strongest are kept
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spike:
+class Spike(Struct, frozen=True, kw_only=True):
     """An excursion in the units of the loss. rise: nat; ratio: to the base; length: points."""
 
     event: Excursion

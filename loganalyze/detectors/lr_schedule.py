@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.detectors.loss_common import curves, falls, is_excerpt

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from loganalyze.detectors.base import Context
 from loganalyze.series_trend import Slope, bend, long_noise, straightness, theil_sen
@@ -16,8 +16,7 @@ _WINDOWS = 10
 _TAILS = (1.0, 0.75, 0.5, 0.35, 0.25)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Growth:
+class Growth(Struct, frozen=True, kw_only=True):
     """Points [start, stop) of a track that grow steadily. Slopes in units per step.
 
     share: growth over the stretch against its beginning; begin, end: fitted values.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.detectors.loss_common import falls, is_excerpt

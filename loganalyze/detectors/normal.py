@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from loganalyze.detectors.base import Context
 from loganalyze.detectors.loss_common import Curve, curves
 from loganalyze.detectors.speed_series import Pace, paces
 from loganalyze.model import Finding
+from loganalyze.plain_data import as_dict
 from loganalyze.running import centred_median, median, row_medians
 from loganalyze.series import Bools, Floats
 from loganalyze.series_trend import Slope, noise, theil_sen
@@ -23,8 +24,7 @@ BLOCKS = 60
 WARM_UP = 0.01  # share of the steps held for the warm-up where no learning rate was logged
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class Phase(Struct, frozen=True, kw_only=True):
     """Steps [first, last] of a metric: warm_up, fast_fall or plateau.
 
     noise: robust deviation from point to point, log; reach: largest rise over the running median,
@@ -43,8 +43,7 @@ class Phase:
     slope_high: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Speed:
+class Speed(Struct, frozen=True, kw_only=True):
     """Time of a step: median, noise from step to step (log), and p95 over p50."""
 
     metric: str
@@ -54,8 +53,7 @@ class Speed:
     p95_p50: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Normal:
+class Normal(Struct, frozen=True, kw_only=True):
     """One healthy run. name: as the user named it; left_out: findings that did not count."""
 
     name: str
@@ -173,7 +171,7 @@ def speed_of(context: Context, pace: Pace) -> Speed | None:
 
 def dump(normal: Normal) -> dict[str, Any]:
     """As plain values, for JSON."""
-    return asdict(normal)
+    return as_dict(normal)
 
 
 def load(entry: dict[str, Any]) -> Normal:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import polars as pl
+from msgspec.structs import replace
 
 from loganalyze.detectors.base import Context
 from loganalyze.leads import outlying

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import polars as pl
+from msgspec.structs import replace
 
 from loganalyze.detectors.base import Context, Detector, finding
 from loganalyze.leads import ended_early

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from loganalyze.detectors.base import Context, Detector, finding
 from loganalyze.detectors.rank_groups import rank_count, together
@@ -23,8 +23,7 @@ _WITHIN = 3.0
 _LARGEST = 1e30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
+class Grid(Struct, frozen=True, kw_only=True):
     """One metric of one segment as steps x ranks; only steps that every rank has."""
 
     metric: str

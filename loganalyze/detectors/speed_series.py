@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from loganalyze.detectors.base import Context
 from loganalyze.model import Evidence
@@ -31,8 +32,7 @@ _POSSIBLE = (1e-9, 1e15)
 WORK_METRICS = ("global_batch_size", "seq_len")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class Pace(Struct, frozen=True, kw_only=True):
     """Time per step (or per constant amount of work) of one chain of segments, as logged.
 
     seconds: time of a record, warm-up of each segment removed; a metric other than step_time_s

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from loganalyze.detectors.base import Context
 from loganalyze.detectors.speed_series import BoolArray, Pace
@@ -13,8 +13,7 @@ from loganalyze.series_trend import Level, levels, trailing_median
 from loganalyze.tracks import FloatArray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slow:
+class Slow(Struct, frozen=True, kw_only=True):
     """Records [start, stop) that are slower than the reference time by at most `excess` (share).
 
     excess: of the level; peak: the slowest record. long: a level shift, not a short burst.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from loganalyze.detectors.base import Context, finding
 from loganalyze.detectors.speed_series import BoolArray, Pace, pace_point

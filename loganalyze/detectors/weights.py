@@ -6,9 +6,8 @@ few 1e-4 is rounded away: the learning rate goes on, the gradient is there, the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.model import Finding
@@ -23,8 +22,7 @@ _WARM = 2
 _TAIL = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Movement:
+class Movement(Struct, frozen=True, kw_only=True):
     """How far the norm moved in each block, as a share of itself and per unit of learning rate.
 
     edges: (blocks + 1,) places in the track; moves: signed, in the norm's unit; speed: shares per

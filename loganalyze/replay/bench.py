@@ -6,10 +6,11 @@ import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from msgspec import Struct
+from msgspec.structs import replace
 from torch import Tensor
 
 from loganalyze.config import Thresholds
@@ -21,8 +22,7 @@ from loganalyze.replay.result import Experiment
 from loganalyze.replay.runner import Outcome, device_of, run_step
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
+class Scale(Struct, frozen=True, kw_only=True):
     """What is unusual about the suspect step, against the usual loss and gradient norm."""
 
     measure: str  # loss or grad_norm

@@ -72,7 +72,7 @@ def from_capsule(step: Step, request: Request) -> Step:
 
 def to_recorded(item: Any, device: str) -> Any:
     """A recorded step with its batches on a device."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     return replace(item, micro_batches=to_device(item.micro_batches, device))
 

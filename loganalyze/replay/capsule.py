@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, field
 from torch import Tensor
 
 from loganalyze.errors import StoreError, UsageError
@@ -27,8 +27,7 @@ SCHEMA = "loganalyze.capsule/1"
 _OPTIONAL: dict[str, Any] = {"loss_scale": None, "seed": None, "rng": None}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capsule:
+class Capsule(Struct, frozen=True, kw_only=True):
     """What a recorder saw up to a suspect step (the last of `steps`)."""
 
     reason: str  # nonfinite, spike, grad_spike, exception or asked

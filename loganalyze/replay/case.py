@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from loganalyze.errors import UnreadableInput, UsageError
 
@@ -15,8 +16,7 @@ _SCHEMA = "loganalyze.report/"
 _OBSERVED = ("loss_peak", "norm_peak", "loss_onset", "first_nonfinite", "loss_zero")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class Case(Struct, frozen=True, kw_only=True):
     """The finding to replay. step: where it was worst, else where it began."""
 
     run: str

@@ -5,17 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+from msgspec import Struct
 from torch import Tensor
 
 from loganalyze.replay.state import cuda_in_use
 
 
-@dataclass(slots=True)
-class Spent:
+class Spent(Struct):
     """Seconds, and the most bytes allocated on the GPU; 0 without one."""
 
     seconds: float = 0.0

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import Parameter, signature
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.optim import Optimizer
 

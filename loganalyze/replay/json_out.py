@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from loganalyze import __version__
+from loganalyze.plain_data import as_dict
 from loganalyze.replay.measured import gradient_norms, groups, sample_spread
 from loganalyze.replay.result import Result
 
@@ -19,7 +19,7 @@ def render(result: Result) -> str:
     """Every field of the result, with what is derived from it; NaN and infinities as strings."""
     losses = result.measured.samples.losses if result.measured.samples else ()
     document = {
-        "schema": SCHEMA, "version": __version__, **asdict(result),
+        "schema": SCHEMA, "version": __version__, **as_dict(result),
         "gradient_groups": groups(result.measured.parameters),
         "gradient_norms": gradient_norms(result.measured.parameters),
         "sample_spread": sample_spread(losses),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from statistics import median
+
+from msgspec import Struct, field
 
 from loganalyze.config import load_data
 
@@ -15,8 +16,7 @@ Numbers = Mapping[str, float]
 _DIGITS = re.compile(r"\d+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
+class Layer(Struct, frozen=True, kw_only=True):
     """A module whose output was seen, in the order in which the forward pass finished it.
 
     activation, output_gradient: stats.summary of its output and of the loss's gradient there.
@@ -37,8 +37,7 @@ class Layer:
     cost: Numbers = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
+class Parameter(Struct, frozen=True, kw_only=True):
     """A parameter: its weights before the step, its gradient before clipping, its update.
 
     update_ratio: L2 of the update over L2 of the weights.
@@ -54,24 +53,21 @@ class Parameter:
     format: str = ""  # bfloat16, float32...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Samples:
+class Samples(Struct, frozen=True, kw_only=True):
     """Loss per sample (mean over its counted tokens) and per token position, in nats."""
 
     losses: tuple[float, ...]
     positions: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Embedding:
+class Embedding(Struct, frozen=True, kw_only=True):
     """An embedding table; numbers: see embeddings.told."""
 
     name: str
     numbers: Numbers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class Measured(Struct, frozen=True, kw_only=True):
     """All statistics of one step."""
 
     layers: tuple[Layer, ...]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import torch
+from msgspec import Struct, field
 from torch import Tensor, nn
 
 from loganalyze.replay import embeddings, stats
@@ -17,8 +17,7 @@ _Key = tuple[str, str]  # what was measured, name
 _Table = Mapping[_Key, dict[str, float]]
 
 
-@dataclass(slots=True, kw_only=True)
-class Seen:
+class Seen(Struct, kw_only=True):
     """What a probe holds, on the device. embeddings: numbers, Gram matrix and weights by name."""
 
     modules: Mapping[str, nn.Module]

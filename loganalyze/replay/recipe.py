@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct, field
 
 from loganalyze.errors import UsageError
 
@@ -24,8 +25,7 @@ BUILTIN = ("capsule", "hf", "torch")
 DEFAULT_FUNCTION = "recipe"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Struct, frozen=True, kw_only=True):
     """What the command asks a recipe for."""
 
     step: int | None  # the suspect step; None: the one that the capsule was written for
@@ -36,8 +36,7 @@ class Request:
     logged: Mapping[str, float] = field(default_factory=dict)  # metric -> value at that step
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class Recorded(Struct, frozen=True, kw_only=True):
     """One optimizer step: its data, and what was recorded of it. Absent values are None.
 
     micro_batches: whatever loss_fn takes, one per backward pass. rng: see state.capture_rng;
@@ -56,8 +55,7 @@ class Recorded:
     exact: bool = True  # values are exact floats, not figures printed in a log
 
 
-@dataclass(slots=True, kw_only=True)
-class Step:
+class Step(Struct, kw_only=True):
     """The suspect step, and the state that it (or an earlier recorded step) starts from.
 
     loss_fn(model, batch) is the mean loss that training minimised, a scalar. model and optimizer

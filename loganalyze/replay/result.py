@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from loganalyze.replay.measured import Measured
 
@@ -15,8 +16,7 @@ Reproduced = Literal["equal", "close", "not_reproduced", "not_the_same", "unreco
 Fact = float | int | str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
+class Match(Struct, frozen=True, kw_only=True):
     """One recorded value beside the replayed one."""
 
     step: int
@@ -26,8 +26,7 @@ class Match:
     state: Equality
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Experiment:
+class Experiment(Struct, frozen=True, kw_only=True):
     """The step again with one thing changed. gone: share of the unusual that vanished (1 = all).
 
     calm: gone at least `replay.calm_share`, or finite where the step was not.
@@ -41,8 +40,7 @@ class Experiment:
     subject: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerSuspect:
+class LayerSuspect(Struct, frozen=True, kw_only=True):
     """A layer out of range. Ratios are of root mean squares; inf where not finite.
 
     where: forward, backward, weights or state. against: healthy (its own step before) or peers.
@@ -56,8 +54,7 @@ class LayerSuspect:
     confirmed: bool = False  # the step is calm with this layer's weights of the healthy step
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampleSuspect:
+class SampleSuspect(Struct, frozen=True, kw_only=True):
     """A sample, worst first; z: robust deviations over the batch's median loss."""
 
     index: int
@@ -71,8 +68,7 @@ class SampleSuspect:
     suspect: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class Judgement(Struct, frozen=True, kw_only=True):
     """A possible cause, judged. facts fill the placeholders of its wording."""
 
     cause: str
@@ -81,8 +77,7 @@ class Judgement:
     facts: Mapping[str, Fact] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeatRow:
+class HeatRow(Struct, frozen=True, kw_only=True):
     """One layer over the measured steps: root mean square of its output, and of its gradient."""
 
     name: str
@@ -91,8 +86,7 @@ class HeatRow:
     backward: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FormatRow:
+class FormatRow(Struct, frozen=True, kw_only=True):
     """A layer's output in the step's own format beside fp32; rms and absmax of both.
 
     apart: |log| of the ratio of root mean squares, inf where only one of them is finite.
@@ -111,8 +105,7 @@ class FormatRow:
     apart: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(Struct, frozen=True, kw_only=True):
     """Everything a replay has to say."""
 
     run: str

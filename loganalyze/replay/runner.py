@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+from msgspec import Struct
 from torch import Tensor, nn
 
 from loganalyze.replay.recipe import Recorded, Step
@@ -29,8 +29,7 @@ class Observer(Protocol):
         """After the optimizer's step."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(Struct, frozen=True, kw_only=True):
     """What one step gave; exact floats. updated: False where a scaler skipped the update."""
 
     step: int

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from statistics import median
 
 import torch
+from msgspec import Struct
+from msgspec.structs import replace
 
 from loganalyze.config import Thresholds, load_thresholds
 from loganalyze.replay import batches, environment, equality, state, suspects, verdict
@@ -29,8 +30,7 @@ from loganalyze.replay.runner import Outcome, run_step
 _SHOWN_SAMPLES = 32
 
 
-@dataclass(slots=True, kw_only=True)
-class _Run:
+class _Run(Struct, kw_only=True):
     """What happened on the way to the suspect step and at it."""
 
     data: Recorded

@@ -7,11 +7,11 @@ import random
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
 import torch
+from msgspec import Struct
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -113,8 +113,7 @@ def _unpacked(text: str) -> Tensor:
     return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """A copy of everything that a step changes; `optimizer` is a deep-copied state dict."""
 
     tensors: Mapping[str, Tensor]  # parameters and all buffers by name

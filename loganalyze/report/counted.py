@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from loganalyze import config
 from loganalyze.assemble import record
@@ -20,8 +21,7 @@ from loganalyze.spill import release, slices
 _AT_ONCE = 1_200_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricView:
+class MetricView(Struct, frozen=True, kw_only=True):
     """A metric that occurs in a run: its column and what it holds. Steps are as logged."""
 
     name: str
@@ -34,8 +34,7 @@ class MetricView:
     last_step: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class Held(Struct, frozen=True, kw_only=True):
     """What a run's readings hold."""
 
     metrics: tuple[MetricView, ...]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from weakref import ref
 
 import numpy as np
 import polars as pl
+from msgspec import Struct, field
 
 from loganalyze.engine import cores
 from loganalyze.model import Finding, RunLog
@@ -28,8 +28,7 @@ SMOOTH_WINDOWS = (100, 250, 500)  # steps; the seeds ask for 100 to 500
 SMOOTH_POINTS = 120
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
+class Curve(Struct, frozen=True, kw_only=True):
     """One line of a chart. role: raw (logged points) or low, mid, high (over all ranks).
 
     kept: of `total` logged points these are in `steps` and `values`. gaps: indices after which
@@ -50,8 +49,7 @@ class Curve:
     again_from: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
+class Chart(Struct, frozen=True, kw_only=True):
     """A metric with its curves. ranks: how many report it; total: logged points behind it."""
 
     metric: MetricView
@@ -65,8 +63,7 @@ class Chart:
         return sum(len(curve.steps) for curve in self.curves if curve.role == "raw")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class _Plan(Struct, frozen=True, kw_only=True):
     """A metric, the tracks drawn one by one, and the steps that matter in it.
 
     The tracks are cut when they are drawn: all at once would fill the memory.
@@ -89,8 +86,7 @@ def charts(run: RunView, budget: int) -> tuple[Chart, ...]:
         return tuple(pool.map(draw, plans, shared.points))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shared:
+class _Shared(Struct, frozen=True, kw_only=True):
     """The budget divided: points of each line of each plan, and of the window around a span."""
 
     points: list[list[int]]
@@ -141,8 +137,7 @@ def _meets(line: Outline, span: tuple[int, int]) -> bool:
     return line.first <= span[1] and span[0] <= line.last
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Drawing:
+class _Drawing(Struct, frozen=True, kw_only=True):
     """What all charts of a run share. window: points around a span; again: see _run_again()."""
 
     window: int

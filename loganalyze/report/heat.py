@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from loganalyze.report.model import RunView
 from loganalyze.tracks import FloatArray
@@ -21,8 +21,7 @@ FULL_SCALE = 0.05
 _BLUE, _PAPER, _ORANGE = (0x0B, 0x62, 0xA8), (0xEE, 0xEE, 0xEA), (0xC8, 0x4B, 0x0A)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ranked:
+class Ranked(Struct, frozen=True, kw_only=True):
     """A rank's median deviation from the median of all ranks: +0.3 is 30 % above."""
 
     rank: int
@@ -30,8 +29,7 @@ class Ranked:
     value: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeatMap:
+class HeatMap(Struct, frozen=True, kw_only=True):
     """One metric over ranks and steps. rows: the ranks (or first ranks of groups), top down."""
 
     metric: str

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import polars as pl
 from markupsafe import Markup
+from msgspec import Struct
 
 from loganalyze.incidents import CONSEQUENCES
 from loganalyze.model import CheckState, Evidence, Finding, Incident, LineRef, Threshold
@@ -22,8 +22,7 @@ MOST_CARDS, MOST_IN_CARD, MOST_TIMELINE, CHARTS_IN_CARD = 24, 12, 14, 3
 FULL_CARDS = 4  # with drawings, time line and all evidence; later ones only with their core
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class Moment(Struct, frozen=True, kw_only=True):
     """An entry of an incident's time line. severity: of a finding; "" for an event."""
 
     step: int | None
@@ -35,8 +34,7 @@ class Moment:
     quote: Quote | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(Struct, frozen=True, kw_only=True):
     """A piece of evidence with the line that shows it."""
 
     text: Both
@@ -44,8 +42,7 @@ class Observation:
     quote: Quote | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FindingBlock:
+class FindingBlock(Struct, frozen=True, kw_only=True):
     """A finding with everything that stands behind it."""
 
     finding: Finding
@@ -59,8 +56,7 @@ class FindingBlock:
     first: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckView:
+class CheckView(Struct, frozen=True, kw_only=True):
     """A check of a cause with its answer."""
 
     state: CheckState
@@ -69,8 +65,7 @@ class CheckView:
     observations: tuple[Observation, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CauseView:
+class CauseView(Struct, frozen=True, kw_only=True):
     """A cause, judged."""
 
     verdict: CheckState
@@ -79,8 +74,7 @@ class CauseView:
     checks: tuple[CheckView, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IncidentCard:
+class IncidentCard(Struct, frozen=True, kw_only=True):
     """An incident as the page shows it."""
 
     incident: Incident

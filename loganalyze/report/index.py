@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from markupsafe import Markup
+from msgspec import Struct
 
 from loganalyze.model import Report
 from loganalyze.report import amounts, story
@@ -18,8 +18,7 @@ _ORDER = ("critical", "warning", "unreadable", "info", "clean")
 _STYLES = ("base.css", "layout.css", "parts.css", "index.css")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(Struct, frozen=True, kw_only=True):
     """One run as the table shows it. seen: the groups that its incidents belong to."""
 
     run: RunView

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from loganalyze.model import Finding, Incident, severity_rank
 from loganalyze.report import story
@@ -21,8 +22,7 @@ _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+(?:[.,:]\d+)*", re.IGNORECASE)
 _WORDS = 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signature:
+class Signature(Struct, frozen=True, kw_only=True):
     """What two incidents must share to be the same trouble. text: a crash's words, numbers out."""
 
     kind: str
@@ -31,8 +31,7 @@ class Signature:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Occurrence:
+class Occurrence(Struct, frozen=True, kw_only=True):
     """One incident of one run. length: in steps; height: its mover's excess; None if unknown."""
 
     run: str
@@ -42,8 +41,7 @@ class Occurrence:
     height: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Group(Struct, frozen=True, kw_only=True):
     """Incidents that are alike, in at least two runs; number: from 1, the most severe first."""
 
     number: int

@@ -6,9 +6,9 @@ The parts follow PyTorch's allocator: allocated <= peak allocated <= reserved <=
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 from loganalyze.budget import Budget, estimate
 from loganalyze.report.model import RunView
@@ -29,8 +29,7 @@ _LEAST, _MOST = 1.0, 1e18
 LEAST_PARAMETERS = 1e7
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(Struct, frozen=True, kw_only=True):
     """A part of the memory, in bytes. share: of all that is shown, 0-1."""
 
     key: str
@@ -40,8 +39,7 @@ class Part:
     source: Both
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryBudget:
+class MemoryBudget(Struct, frozen=True, kw_only=True):
     """The budget of the fullest GPU. missing: metrics that would show more parts.
 
     expected: the estimate from the configuration (see loganalyze.budget); None for a toy model or

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from loganalyze import config
 from loganalyze.model import (
@@ -36,8 +36,7 @@ EXPECTED: Mapping[str, tuple[str, ...]] = {
 CAUSE_ORDER = ("supported", "not_checkable", "ruled_out")
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunView:
+class RunView(Struct, frozen=True, kw_only=True, dict=True):
     """One run as every format shows it; `index` is its place in the report."""
 
     index: int

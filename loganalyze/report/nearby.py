@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 _MOST_FOLDERS = 8  # of logs; runs of a thousand ranks keep theirs in few
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class Start(Struct, frozen=True, kw_only=True):
     """Options of `loganalyze replay`: recipe, checkpoint and data ("" where there is none)."""
 
     recipe: str

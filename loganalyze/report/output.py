@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from importlib import import_module
 from itertools import chain, count
 from pathlib import Path, PurePath
+
+from msgspec.structs import replace
 
 from loganalyze.errors import OutputError, UsageError
 from loganalyze.leftovers import write_whole

@@ -6,9 +6,9 @@ Base 85 needs 25 % on top of the compressed bytes where base 64 needs 33 %: over
 from __future__ import annotations
 
 import gzip
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from loganalyze.tracks import FloatArray, IntArray
 
@@ -36,8 +36,7 @@ def squeezed(data: bytes, level: int = 9) -> str:
 Slot = tuple[int, int, str]
 
 
-@dataclass(slots=True)
-class Packer:
+class Packer(Struct):
     """Collects arrays into one block; each `put` returns (offset, count, kind) for the page.
 
     Kinds: `d` int32 differences, `f` float32, `g` float64; bytes lie in planes (all first bytes,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
+from msgspec import Struct
 
 from loganalyze import config
 from loganalyze.model import DetectorRun, Finding, LineRef, RunLog, Threshold, severity_rank
@@ -38,8 +38,7 @@ MOST_CONFIG = 300
 AUDITED = frozenset({"config_audit", "lr_schedule"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChartView:
+class ChartView(Struct, frozen=True, kw_only=True):
     """A chart of a panel: static drawing, and how much of the log it shows."""
 
     chart: Chart
@@ -49,8 +48,7 @@ class ChartView:
     complete: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Panel:
+class Panel(Struct, frozen=True, kw_only=True):
     """One of the seeds' panels, with what this log lacks for it."""
 
     key: str
@@ -59,8 +57,7 @@ class Panel:
     missing: Both | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
+class Level(Struct, frozen=True, kw_only=True):
     """A level of the pyramid: the metrics there, and canonical ones that are not."""
 
     key: str
@@ -69,8 +66,7 @@ class Level:
     absent: Both
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunPage:
+class RunPage(Struct, frozen=True, kw_only=True):
     """Everything about one run. prefix: of its anchors (empty for the first run)."""
 
     run: RunView

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from loganalyze.report.wording import Both, both
 
@@ -33,8 +34,7 @@ def display_width(text: str) -> int:
     )
 
 
-@dataclass(slots=True, kw_only=True)
-class Paper:
+class Paper(Struct, kw_only=True):
     """Collects lines of one language. NO_COLOR beats `color`."""
 
     lang: str

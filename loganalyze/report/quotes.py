@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
+
+from msgspec import Struct, field
 
 from loganalyze.masking import mask
 from loganalyze.model import LineRef, Source
@@ -13,8 +14,7 @@ MOST_CHARACTERS = 480
 MOST_QUOTES = 240
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quote:
+class Quote(Struct, frozen=True, kw_only=True):
     """A cited line: where it stands, and its text, or the key of the reason why not."""
 
     path: str
@@ -23,8 +23,7 @@ class Quote:
     note: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class Quoter:
+class Quoter(Struct, kw_only=True):
     """Reads lines of a run's inputs; opens each input once, reads only what is cited."""
 
     sources: tuple[Source, ...]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from loganalyze.model import Finding
 from loganalyze.report.model import RunView
@@ -15,8 +15,7 @@ from loganalyze.tracks import FloatArray, Track, tracks
 BARS = "▁▂▃▄▅▆▇█"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spark:
+class Spark(Struct, frozen=True, kw_only=True):
     """Bars over steps [first, last]; low and high are the values of the lowest and highest bar."""
 
     bars: str

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from markupsafe import Markup, escape
+from msgspec import Struct
 
 from loganalyze.report import numbers
 from loganalyze.report.buckets import extremes
@@ -23,8 +23,7 @@ MOST_MARKS = 40
 _MOST = 1e300
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shade:
+class Shade(Struct, frozen=True, kw_only=True):
     """A stretch of steps to shade, by severity."""
 
     first: int
@@ -32,8 +31,7 @@ class Shade:
     severity: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class Frame(Struct, frozen=True, kw_only=True):
     """The mapping from steps and values to a drawing of width x height."""
 
     width: int

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 from markupsafe import Markup
+from msgspec import Struct
+from msgspec.structs import replace
 
 from loganalyze import config
 from loganalyze.compare.curves import Curve as Line
@@ -34,8 +35,7 @@ MOST_DRAWN, MOST_SETTINGS = 4, 60
 _RUN, _BASE = 0, 1  # colours of the drawings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Versus:
+class Versus(Struct, frozen=True, kw_only=True):
     """One run against the baseline. settings_known: whether both logs show a configuration."""
 
     base: str

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from loganalyze import config
 
@@ -114,8 +115,7 @@ def name_of(key: str) -> Both:
     return kind_title(key)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CauseText:
+class CauseText(Struct, frozen=True, kw_only=True):
     """What the tree says of a cause: title, what to do now, what to log next time."""
 
     title: Both

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from time import monotonic, process_time
+
+from msgspec import Struct, field
 
 #: Share of a core for regular looks, and as much again for looks after an alarm.
 SHARE = 0.015
@@ -14,8 +15,7 @@ ALARM_SECONDS = 5.0
 _LEAST = 0.7
 
 
-@dataclass(slots=True)
-class Budget:
+class Budget(Struct):
     """CPU time spent on looking. clock and cpu: seconds, replaced by tests."""
 
     clock: Callable[[], float] = monotonic

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 from loganalyze_parsers import text_log
 from loganalyze_parsers.textlog import TextLog
+from msgspec import Struct, field
 
 from loganalyze.assemble import assemble
 from loganalyze.digest import Digest
@@ -31,8 +31,7 @@ _MEMORY = 200  # values that say what is usual
 _ODD = 6.0  # robust deviations; a look costs little, so this is far below any finding's threshold
 
 
-@dataclass(slots=True)
-class _Usual:
+class _Usual(Struct):
     """What is usual of a metric: its last values."""
 
     values: deque[float] = field(default_factory=lambda: deque(maxlen=_MEMORY))
@@ -49,8 +48,7 @@ class _Usual:
         return odd
 
 
-@dataclass(slots=True)
-class _Part:
+class _Part(Struct):
     """One file of the log: its readers, its account, the hash of what was read of it."""
 
     log: TextLog

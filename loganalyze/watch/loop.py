@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from loganalyze.model import Diagnosis, Finding, RunLog, severity_rank
 from loganalyze.watch.budget import Budget
@@ -34,8 +35,7 @@ class Growing(Protocol):
         """The runs so far, or their end."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class News:
+class News(Struct, frozen=True, kw_only=True):
     """A finding that was not there before, or is worse than it was. at_start: of the first look."""
 
     diagnosis: Diagnosis
@@ -47,8 +47,7 @@ Tell = Callable[[tuple[Diagnosis, ...], tuple[News, ...]], None]
 _Key = tuple[str, str, str | None, int | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
+class _Told(Struct, frozen=True, kw_only=True):
     """What was told of one thing: where, and how severe at its worst."""
 
     segment: int | None
@@ -57,8 +56,7 @@ class _Told:
     rank: int  # of the severity
 
 
-@dataclass(slots=True)
-class Known:
+class Known(Struct):
     """Findings that were told: a later one of the same kind at the same steps is the same."""
 
     told: dict[_Key, list[_Told]] = field(default_factory=dict)

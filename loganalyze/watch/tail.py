@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from loganalyze_parsers.blocks import BLOCK_BYTES, MAX_LINE_BYTES, Block
+from msgspec import Struct
 
 #: The file's beginning, by which a new file of the same name and length is told from the old one.
 _HEAD_BYTES = 256
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class Piece(Struct, frozen=True, kw_only=True):
     """Whole lines of one part of the log; `last` where nothing of that part will follow.
 
     part: 0 for the file as it was found, one more after each rotation.

@@ -8,18 +8,17 @@ of another make (JSON, CSV, event files, ...). Both are listed by hand in `__ini
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import polars as pl
+from msgspec import Struct, field
 
 from loganalyze.model import Batch, Event, LineRef, Problem, Reading
 from loganalyze_parsers.blocks import Block
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class Head(Struct, frozen=True, kw_only=True):
     """The beginning of an input, enough to tell its format."""
 
     path: Path
@@ -27,8 +26,7 @@ class Head:
     size: int  # bytes on disk
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parser:
+class Parser(Struct, frozen=True, kw_only=True):
     """A format of whole files.
 
     sniff: 0.0 (not mine) to 1.0 (certainly mine); the highest wins, ties by order of the list.
@@ -44,8 +42,7 @@ class Parser:
     onward: Callable[[], Callable[[Path, int], Iterator[Batch]]] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Line(Struct, frozen=True, kw_only=True):
     """One line of text, cleaned: no ANSI codes, no launcher prefix, no trailing white space.
 
     rank, host and wall_s come from the prefix, where there was one. `ref` spans the raw bytes.
@@ -63,8 +60,7 @@ class Line:
 NO_NUMBER = "line without number"
 
 
-@dataclass(slots=True, kw_only=True)
-class Taken:
+class Taken(Struct, kw_only=True):
     """What a dialect made of a line. With neither readings nor events, `ignored` names the rule.
 
     `problems` tells what could not be taken at face value. `held`: the line's numbers are read,
@@ -119,8 +115,7 @@ class Reader(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
+class Dialect(Struct, frozen=True, kw_only=True):
     """A family of text lines. A line is offered to the reader if it has one of the markers.
 
     bulk: optional, makes the fast way for one input: it gives the frame of all lines of a block

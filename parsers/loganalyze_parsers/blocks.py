@@ -10,7 +10,6 @@ import gzip
 import lzma
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from io import BufferedReader
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from loganalyze_parsers.kernel import kernel
 from loganalyze_parsers.unpack import Unpacked
@@ -32,8 +32,7 @@ MAX_LINE_BYTES = 16 * 1024 * 1024
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bz2"}
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Struct, frozen=True, dict=True):
     """Whole lines: `data` starts at byte `offset` with line `first_line` (from 1)."""
 
     data: bytes

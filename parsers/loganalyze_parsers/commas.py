@@ -20,7 +20,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from loganalyze import lazy
 from loganalyze_parsers.api import Line as TextLine
@@ -51,8 +53,7 @@ _LEFT = 48  # characters before a number that are looked at
 _KEY = lazy.pattern(r"([A-Za-z_][\w /.()%-]*)['\"]?\s*$")
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
+class _Token(Struct, frozen=True):
     """A number with commas: where it stands, its shape ("list": none of a number), its name.
 
     key: "" in the cell of a table. kind: "named", "listed" (in brackets) or "other" (a time).
@@ -115,8 +116,7 @@ def has_commas(text: str) -> bool:
     return any(token.kind != "other" for token in _tokens(text))
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(Struct, frozen=True):
     """What the rest of a line says: decimal points, decimal commas, quantities."""
 
     points: bool

@@ -10,13 +10,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from loganalyze import lazy
 from loganalyze_parsers.api import Head
@@ -33,8 +33,7 @@ _MOMENT = lazy.pattern(r"\s{0,99}\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d")
 _BEYOND = "\0beyond"  # the column of what a row has beyond the header
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(Struct, frozen=True):
     """Names of the columns (made unique), the separator, and the bytes of the header line."""
 
     names: tuple[str, ...]
@@ -42,8 +41,7 @@ class Header:
     raw: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cells:
+class Cells(Struct, frozen=True, kw_only=True):
     """Rows of one block: text by column (null or empty where a cell is), and where they stand.
 
     lines counts all lines of the block; headers and unknown those that are no rows.

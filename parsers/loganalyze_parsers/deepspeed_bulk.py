@@ -8,11 +8,10 @@ the reader; a test holds the numbers of both ways equal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from loganalyze import lazy
 from loganalyze_parsers.blocks import Block
@@ -69,8 +68,7 @@ _COLUMNS = {
 Ints = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
+class _Look(Struct, frozen=True):
     """Progress and throughput lines of a block, in order, and which of them are progress lines.
 
     plain: whether all progress lines were.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from loganalyze import lazy
 from loganalyze.model import Event, Reading
@@ -16,8 +17,7 @@ _STAMP = lazy.pattern(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})\]")
 _RANK = lazy.pattern(r"\[Rank (-?\d{1,6})\]|\brank[=:](\d{1,6})\b|OVERFLOW! Rank (\d{1,6})")
 
 
-@dataclass(slots=True)
-class Engine:
+class Engine(Struct):
     """The last progress line of one engine of one rank."""
 
     step: int
@@ -25,8 +25,7 @@ class Engine:
     wall_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Overflow:
+class Overflow(Struct, frozen=True):
     """A skipped step as the fused optimizer tells it: (old, new) loss scale."""
 
     step: int | None
@@ -34,8 +33,7 @@ class Overflow:
     wall_s: float | None
 
 
-@dataclass(slots=True)
-class State:
+class State(Struct):
     """Progress of one input.
 
     step: the last step printed. beside_megatron: a Megatron trainer prints the same steps

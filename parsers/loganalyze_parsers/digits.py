@@ -7,10 +7,10 @@ three multiplications add up pairs, then fours, then eights. All in integers, so
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint64]
@@ -30,8 +30,7 @@ _STEPS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """Up to eight characters of a number from `column` on: digits, and at most one point."""
 
     column: int
@@ -43,8 +42,7 @@ class Piece:
         return len(self.text) - self.text.count(".")
 
 
-@dataclass(frozen=True, slots=True)
-class Pieces:
+class Pieces(Struct, frozen=True):
     """Pieces in the form that reads many rows; masks and shifts of shape (pieces, 1).
 
     high: the digits before a point, low: those behind it, or all where there is no point.

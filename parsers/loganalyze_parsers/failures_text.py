@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
+
+from msgspec import Struct
 
 from loganalyze import config, lazy
 from loganalyze.config import Signature
@@ -39,8 +40,7 @@ STARTS = (
 _ROLES = ("root", "consequence", "context")
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """A signature, ready to be searched."""
 
     signature: Signature
@@ -57,8 +57,7 @@ class Text:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """A failure text on a line, with the numbers it holds."""
 
     signature: Signature

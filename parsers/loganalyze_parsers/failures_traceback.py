@@ -7,7 +7,8 @@ Indentation is gone and ranks interleave, so a line is told by its looks and by 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from loganalyze import lazy
 from loganalyze_parsers.api import Line
@@ -44,8 +45,7 @@ _MAX_MISSES = 30
 _MAX_SOURCE_LINES = 12
 
 
-@dataclass(frozen=True, slots=True)
-class Raised:
+class Raised(Struct, frozen=True):
     """The end of a traceback: what was raised, and where."""
 
     exception: str
@@ -67,8 +67,7 @@ class Raised:
         return found
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(Struct):
     """Tracebacks of one stream that have begun; several where processes share it."""
 
     first_line: int

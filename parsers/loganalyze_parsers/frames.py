@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec.structs import replace
 
 from loganalyze.model import Problem, Reading
 

@@ -7,7 +7,9 @@ the step before. A row is held until the bar of its rank says another step.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from loganalyze.model import Reading
 from loganalyze_parsers.api import Line
@@ -16,8 +18,7 @@ from loganalyze_parsers.api import Line
 _MIN_SPAN_S = 30.0
 
 
-@dataclass(slots=True)
-class Pace:
+class Pace(Struct):
     """Seconds per step, from the elapsed time that a bar shows."""
 
     _anchor: tuple[int, float] | None = None
@@ -34,8 +35,7 @@ class Pace:
         return (elapsed_s - anchor[1]) / (step - anchor[0])
 
 
-@dataclass(slots=True)
-class HeldRows:
+class HeldRows(Struct):
     """The newest row of each rank."""
 
     _held: dict[int | None, Reading] = field(default_factory=dict)

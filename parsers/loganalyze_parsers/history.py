@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct, field
 
 from loganalyze.model import Account, Batch, Problem
 from loganalyze_parsers.tracker_frames import Rows, readings_of
@@ -25,8 +25,7 @@ _LATEST = 1e11
 _SAMPLED_ROWS = frozenset({500, 1000, 1500, 10_000})
 
 
-@dataclass(slots=True, kw_only=True)
-class Table:
+class Table(Struct, kw_only=True):
     """Numbers of a table by column name, and where each row stands."""
 
     columns: dict[str, pl.Series]

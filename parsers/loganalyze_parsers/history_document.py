@@ -20,8 +20,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from loganalyze import lazy
 from loganalyze.model import Account, Batch, Problem

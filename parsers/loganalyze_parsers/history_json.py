@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from loganalyze.model import Account, Batch, Event, LineRef, Problem
 from loganalyze_parsers.api import Head, Parser
@@ -100,8 +101,7 @@ def parse(path: Path, source: int) -> Iterator[Batch]:
     )
 
 
-@dataclass(slots=True)
-class JsonLines:
+class JsonLines(Struct):
     """The objects of a file, one a line, and what became of the other lines."""
 
     lines: int = 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from loganalyze.model import Problem
 from loganalyze_parsers.digits import Ints
@@ -15,8 +15,7 @@ from loganalyze_parsers.spans import Floats
 from loganalyze_parsers.tracker_frames import scattered_columns
 
 
-@dataclass(frozen=True, slots=True)
-class _Many:
+class _Many(Struct, frozen=True):
     """Rows with the same names: places, and values (names, rows)."""
 
     places: Ints  # (3, rows): line, offset, length

@@ -20,7 +20,8 @@ curve. How a row without a step gets one is told in huggingface_steps.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from loganalyze.model import Event, Problem, Reading
 from loganalyze_parsers import tqdm_bar

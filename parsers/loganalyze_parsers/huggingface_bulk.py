@@ -8,10 +8,9 @@ the rest to the reader; a test holds the numbers of both ways equal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from loganalyze import lazy
 from loganalyze_parsers.blocks import Block
@@ -35,8 +34,7 @@ _PAIR = lazy.pattern(rf"""'([^'"{{}}\r\n]{{1,120}})': ('?)({PLAIN})\2""")
 _MAX_LAYOUTS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
+class _Look(Struct, frozen=True):
     """rows: without their steps, None if there are none. plain: whether all rows were."""
 
     rows: pl.DataFrame | None

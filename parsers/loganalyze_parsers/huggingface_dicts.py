@@ -21,7 +21,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from loganalyze import lazy
 from loganalyze_parsers.huggingface_keys import number_of, plain_key
@@ -47,8 +48,7 @@ _OUT = lazy.pattern(r"\s{0,9}\}\s{0,9},\s{0,9}")
 _NESTED = lazy.pattern(r"""(?:['"]\s*:|\[|,)\s*$""")
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """One dictionary: its pairs as printed (values unparsed), where it stands, if it is whole.
 
     inside: whether its last pair stands in an inner dictionary.

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from loganalyze_parsers.huggingface_keys import number_of, step_of
 from loganalyze_parsers.tqdm_bar import Bar
@@ -30,8 +31,7 @@ _MIN_SPAN_S = 30.0
 _NO_TRAINING_S = 5.0
 
 
-@dataclass(slots=True)
-class _Rows:
+class _Rows(Struct):
     """The rows of one rank so far."""
 
     last_step: int | None = None
@@ -39,8 +39,7 @@ class _Rows:
     gap: int | None = None
 
 
-@dataclass(slots=True)
-class PostfixClock:
+class PostfixClock(Struct):
     """Steps of bars with a loss hung onto them: the bar of a next epoch begins anew."""
 
     _base: int = 0
@@ -58,8 +57,7 @@ class PostfixClock:
         return self._base + bar.done
 
 
-@dataclass(slots=True)
-class StepClock:
+class StepClock(Struct):
     """Everything that tells the step, over one input."""
 
     total: int | None = None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 _DECODER = json.JSONDecoder()  # takes bare NaN and Infinity, as json.dump writes them
 _BETWEEN = " \t\r\n,"
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """One object of a list: value; first line (from 1) and lines it covers; bytes."""
 
     value: object

@@ -8,12 +8,12 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from loganalyze import compiled
 from loganalyze_parsers.digits import WORD, Ints
@@ -40,8 +40,7 @@ class _Job(ctypes.Structure):
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Struct, frozen=True):
     """A template as kernel.c takes it: steps (n, 6), their constant text, factors by slot."""
 
     steps: npt.NDArray[np.int32]
@@ -69,8 +68,7 @@ def program_of(line: bytes, slots: Sequence[Slot], frees: Sequence[Free | None])
     return Program(np.array(steps, dtype=np.int32), line, factors)
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """Lines read and their values (slots, lines); `later`: lines for the numpy way to read."""
 
     lines: Ints

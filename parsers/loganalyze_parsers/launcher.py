@@ -19,7 +19,7 @@ Every entry becomes one event on its `exitcode` line; the first that failed is n
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from loganalyze import config, lazy
 from loganalyze_parsers.api import Dialect, Line, Taken
@@ -35,8 +35,7 @@ _HEADINGS = ("Failures:", "<NO_OTHER_FAILURES>", "Root Cause (first observed fai
 _RULE = "launcher's table of failures"
 
 
-@dataclass(slots=True)
-class _Table:
+class _Table(Struct):
     """What one stream has said of the entry at hand."""
 
     root: bool = False

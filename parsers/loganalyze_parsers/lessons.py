@@ -8,10 +8,11 @@ does not fit to the last byte are not read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from loganalyze import lazy
 from loganalyze_parsers.digits import WORD, Bools, Bytes, Ints
@@ -37,8 +38,7 @@ MAX_LENGTH = 1 << 15
 PADDING = 1 << 17
 
 
-@dataclass(frozen=True, slots=True)
-class Lesson:
+class Lesson(Struct, frozen=True):
     """What a teaching line says: the numbers in it in order, and what is constant.
 
     kind: the caller's name for such lines.
@@ -49,8 +49,7 @@ class Lesson:
     kind: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Struct, frozen=True):
     """Constant text with numbers of fixed length, and a number of free length behind it.
 
     length: bytes of the text. free: None behind the last. factor: of the free number.
@@ -63,8 +62,7 @@ class Segment:
     factor: float
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
+class Columns(Struct, frozen=True):
     """A template in the form that numpy reads by.
 
     order: place of each number, as read, among the lesson's slots. probes: words of the first
@@ -76,8 +74,7 @@ class Columns:
     probes: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Template:
+class Template(Struct, frozen=True, dict=True):
     """A lesson in the form that reads many lines.
 
     line: the teaching one. frees: its numbers of free length, None for the others. program: the
@@ -95,8 +92,7 @@ class Template:
         return _columns_of(self)
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """Lines that one template read: their indices, growing, and the values (slots, lines)."""
 
     lesson: Lesson
@@ -104,8 +100,7 @@ class Found:
     values: Floats
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(Struct, frozen=True, dict=True):
     """A block's bytes and the bounds of its lines."""
 
     raw: bytes

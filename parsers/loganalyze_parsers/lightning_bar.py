@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from loganalyze import lazy
 from loganalyze_parsers import tqdm_bar
@@ -48,8 +49,7 @@ _OTHERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Drawn:
+class _Drawn(Struct, frozen=True):
     """One drawing of either sort of bar."""
 
     epoch: int

@@ -14,8 +14,9 @@ flat part of the YAML), and what steps a version covers, to see whether it goes 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from loganalyze import lazy
 from loganalyze.model import Batch, Event, LineRef

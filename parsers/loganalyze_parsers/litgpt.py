@@ -18,7 +18,7 @@ printed until the next validation: only a new one is kept. Forks print seconds.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from loganalyze import lazy
 from loganalyze_parsers.api import Dialect, Line, Taken

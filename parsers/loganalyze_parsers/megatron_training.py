@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from loganalyze import lazy
 from loganalyze.model import LineRef, Reading
@@ -34,8 +35,7 @@ _INNER = lazy.pattern(rf"({NUMBER} m?s) +(\S.*)$")
 _OLD_FIELD = lazy.pattern(r"^(.*\S)\s{1,99}([-+]?(?:[\d.]{1,99}(?:[eE][-+]?\d+)?|nan|NAN|inf))$")
 
 
-@dataclass(slots=True)
-class OpenRecord:
+class OpenRecord(Struct):
     """A record whose row has not ended with `|` yet."""
 
     text: str

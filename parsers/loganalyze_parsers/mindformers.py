@@ -23,7 +23,7 @@ the mean of the epoch so far, which is left out. A step with `overflow cond: Tru
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from loganalyze import lazy
 from loganalyze.model import Reading

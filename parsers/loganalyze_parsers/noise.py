@@ -12,8 +12,9 @@ True
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
+
+from msgspec import Struct
 
 from loganalyze import config, lazy
 from loganalyze_parsers.markers import holds
@@ -48,8 +49,7 @@ _FEARS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(Struct, frozen=True):
     name: str
     starts: tuple[str, ...]
     contains: tuple[str, ...]

@@ -21,7 +21,7 @@ ips_total it is one card's in tokens, and beside a batch_cost alone one card's i
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from loganalyze import lazy
 from loganalyze.model import Reading

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from loganalyze import lazy
 from loganalyze.model import Reading
@@ -15,8 +16,7 @@ Names = Mapping[str, tuple[str, float]]
 _VALUE = lazy.pattern(rf"(?:np\.\w{{1,12}}\()?({NUMBER})\)?\s*([KMGBTP](?![A-Za-z]))?(%)?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairFormat:
+class PairFormat(Struct, frozen=True, kw_only=True):
     """How one trainer writes a line.
 
     start: finds the line; its named groups are numbers of the line too, `step` is the step,

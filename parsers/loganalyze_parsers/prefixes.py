@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from calendar import timegm
-from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
 
 from loganalyze import lazy
 
@@ -40,8 +41,7 @@ _PREFIXES = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Peeled:
+class Peeled(Struct, frozen=True):
     """A line without its prefixes, and what they said.
 
     rank: as a torch launcher numbers it, which is the number on its node where `task` (srun's

@@ -20,7 +20,7 @@ nanotron abbreviates to three significant digits, so its loss moves in steps; ML
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from loganalyze import lazy
 from loganalyze_parsers.api import Dialect, Line, Taken

@@ -6,11 +6,10 @@ the first byte of one kind. Eight bytes are looked at at once, in a machine word
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from loganalyze_parsers.digits import WORD, Bools, Bytes, Ints, Words, eight_digits, word_column
 
@@ -27,8 +26,7 @@ _MOST_DECIMALS = 6
 _MOST_CHARS = 14
 
 
-@dataclass(frozen=True, slots=True)
-class Free:
+class Free(Struct, frozen=True):
     """A number of any length. decimals: digits behind the point, -1 where they may vary.
 
     terminator: the byte that ends it. words: how many of eight bytes it may fill, less the last

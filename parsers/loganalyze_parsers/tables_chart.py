@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
+from msgspec import Struct, field
 
 from loganalyze import lazy
 from loganalyze.model import Account, Batch, Problem
@@ -39,8 +39,7 @@ _RELATIVE = ("relative time", "wall time")
 _WORST_IS_HIGH = frozenset({"loss", "val_loss", "grad_norm"})
 
 
-@dataclass(slots=True)
-class _Chart:
+class _Chart(Struct):
     """Columns of one run: metric to the names of its value, __MIN and __MAX columns."""
 
     values: dict[str, str] = field(default_factory=dict)

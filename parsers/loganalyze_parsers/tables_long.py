@@ -21,11 +21,12 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from loganalyze.model import Account, Batch, Problem
 from loganalyze_parsers.api import Head, Parser
@@ -55,8 +56,7 @@ _MILLISECONDS = 1e11
 _SURE, _SURE_JSON = 0.85, 0.6
 
 
-@dataclass(slots=True)
-class _Scalars:
+class _Scalars(Struct):
     """Numbers of a table, one a line, and what became of its other lines."""
 
     parts: list[pl.DataFrame] = field(default_factory=list)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from loganalyze.model import Account
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(Struct):
     """The account under construction."""
 
     lines: int = 0

@@ -11,10 +11,10 @@ exact in a double).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from loganalyze import lazy
 from loganalyze_parsers.digits import (
@@ -38,8 +38,7 @@ _MAX_POWER = 22
 _POWERS: Floats = np.array([float(10**k) for k in range(_MAX_POWER + 1)])
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(Struct, frozen=True):
     """One number in a layout, from column `start` on."""
 
     name: str
@@ -50,16 +49,14 @@ class Slot:
     varies: bool = False  # whether it may be printed in any form
 
 
-@dataclass(frozen=True, slots=True)
-class Exponents:
+class Exponents(Struct, frozen=True):
     """Exponents of some fields: the fields' indices, and the columns of the signs."""
 
     fields: Ints
     signs: Ints
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """A lesson in the form that reads many lines.
 
     pieces: the last piece of each field, then pieces before those (`more`: index, field and

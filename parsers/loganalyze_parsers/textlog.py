@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from loganalyze.model import Account, Batch, Event, LineRef, Problem, Reading
 from loganalyze_parsers.ahead import ahead
@@ -39,8 +39,7 @@ _MOST_LINES = 200_000  # looked at together: a block may be nothing but line end
 _NEW = "\0"  # in place of a rule: a line whose fate is not remembered
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
+class _Prepared(Struct, frozen=True):
     """A block, and what the bulk ways took of it.
 
     taken: which lines. steps: their steps. last: for each dialect that took some, the last of its

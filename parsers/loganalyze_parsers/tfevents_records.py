@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from io import BufferedReader
 from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from loganalyze_parsers.tfevents_crc import MARGIN, masked_of_lengths, masked_of_spans
 
@@ -33,8 +33,7 @@ _STRETCH = 256
 _SLACK = 64  # bytes behind the data, so that a torn varint can be gathered
 
 
-@dataclass(frozen=True, slots=True)
-class RecordBlock:
+class RecordBlock(Struct, frozen=True):
     """Whole records: payloads are data[start : start + size]; `offset` counts in the file.
 
     good: whether the payload's checksum is right.
@@ -47,8 +46,7 @@ class RecordBlock:
     good: BoolArray
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(Struct, frozen=True):
     """Bytes that hold no record. kind: length (damaged, read on behind it), torn (the end)."""
 
     kind: str

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from loganalyze_parsers.protobuf import (
     Value,
@@ -40,8 +40,7 @@ _CONTENT = {_FLOAT: "<f", _DOUBLE: "<d", _INT32: "<i", _INT64: "<q", _HALF: "<e"
 _SKIPPED_PLUGINS = frozenset({"text", "images", "histograms", "hparams", "pr_curves", "audio"})
 
 
-@dataclass(frozen=True, slots=True)
-class Scalars:
+class Scalars(Struct, frozen=True):
     """One scalar a row, in the order written; `record` indexes the block's records."""
 
     record: IntArray
@@ -52,8 +51,7 @@ class Scalars:
     value: FloatArray
 
 
-@dataclass(frozen=True, slots=True)
-class Odd:
+class Odd(Struct, frozen=True):
     """A record that is not of the usual layout: its scalars, or what else it is."""
 
     record: int

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from loganalyze import lazy
 from loganalyze_parsers.numbers import number
@@ -41,8 +42,7 @@ _ENDS_OTHER = lazy.pattern(r"[|\r\n\]}]")
 _PAIR = lazy.pattern(r"([A-Za-z][\w/. -]{0,120}?)\s{0,20}[=:]\s{0,20}([^,=]{1,200}?)(?=,|$)")
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(Struct, frozen=True):
     """One redraw: `done` of `total` iterations after elapsed_s seconds.
 
     described: a text stands before the percentage (evaluation, data preparation, downloads), as

@@ -9,10 +9,11 @@ written at the same time (another rank). Files without a scalar (failed starts) 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from loganalyze import lazy
 from loganalyze_parsers.frames import KEY_SCHEMA
@@ -25,8 +26,7 @@ _ALIKE = 0.5
 _REACH = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
+class Extent(Struct, frozen=True):
     """What a file covers: steps, seconds, tags; the interval between its steps (median)."""
 
     first: int

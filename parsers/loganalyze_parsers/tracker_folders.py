@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from loganalyze import lazy
 from loganalyze_parsers.lightning_csv import extent_of_table
@@ -31,8 +32,7 @@ _BESIDE = (
 _MOST_FILES = 200_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunInputs:
+class RunInputs(Struct, frozen=True, kw_only=True):
     """The files of one run.
 
     label: a name for the run. paths: files to read, in order. Both are empty for files that need
@@ -50,8 +50,7 @@ class RunInputs:
     beside: tuple[Path, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Tree:
+class _Tree(Struct, frozen=True):
     """Files by folder."""
 
     root: Path

@@ -7,11 +7,11 @@ trainer hid (a NaN loss written as 0) is put right.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from loganalyze.model import LineRef, Problem
 from loganalyze_parsers.frames import KEY_SCHEMA, masked_column, sparse_column
@@ -27,8 +27,7 @@ MOST_CELLS, LEAST_COLUMNS = 100_000_000, 2048
 _MOST_MFU = 1.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class Rows(Struct, frozen=True, kw_only=True):
     """Rows of one run, all columns of one length.
 
     step: null where the row names none. wall_s: seconds since the epoch. line, offset, length:

@@ -6,10 +6,9 @@ a brace in a text, the end of a torn file) the caller goes on with the JSON deco
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from loganalyze_parsers.digits import Ints
 from loganalyze_parsers.frames import KEY_SCHEMA, masked_column
@@ -28,8 +27,7 @@ _MOST_STEP = 2**53
 _LEAST = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Entries:
+class Entries(Struct, frozen=True):
     """Bounds of entries in a row, those read, and where the entry after them begins (bytes)."""
 
     starts: Ints

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from loganalyze import lazy
 from loganalyze.model import Account, Batch, Event, LineRef, Problem, Reading
@@ -134,8 +135,7 @@ def parse_results(path: Path, source: int) -> Iterator[Batch]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Alike:
+class _Alike(Struct, frozen=True):
     """Entries read by templates; lines and size: what they take up, up to the next entry."""
 
     frame: pl.DataFrame | None

@@ -10,11 +10,11 @@ A row with any other item (a long text, a nested key, a typed value) is left to 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 Bytes = npt.NDArray[np.uint8]
 IntArray = npt.NDArray[np.int64]
@@ -26,8 +26,7 @@ _SLACK = 300  # a torn item points at most this far behind the end
 _VARINT_BYTES = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Items:
+class Items(Struct, frozen=True):
     """Items of many rows. row, key: indices per item; value: NaN where `is_text` (no number).
 
     at, size: where the text of each value stands in `data`. odd: rows that were left out.

@@ -15,9 +15,10 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from io import BufferedReader
 from typing import IO
+
+from msgspec import Struct
 
 BLOCK = 32768
 HEADER = 7
@@ -29,8 +30,7 @@ _PROBED_BLOCKS = 16
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
+class Damage(Struct, frozen=True):
     """Bytes that could not be read. kind: checksum, lost_page, orphan, torn."""
 
     kind: str

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Console:
+class Console(Struct, frozen=True):
     """text: all pieces joined. start: where each piece begins in it. record: number, byte offset
     and length of each piece's record in the log."""
 

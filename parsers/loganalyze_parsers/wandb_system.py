@@ -9,8 +9,9 @@ interval are merged. `gpu.N.memory` is the share of time the memory was busy, no
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
+
+from msgspec import Struct
 
 from loganalyze import lazy
 
@@ -38,8 +39,7 @@ _DEFAULT_INTERVAL_S = 15.0  # wandb 0.19 and later
 _GPUS_PER_NODE = 8
 
 
-@dataclass(slots=True, kw_only=True)
-class Sample:
+class Sample(Struct, kw_only=True):
     """One record of system metrics: when, where in the log, and its numbers by key."""
 
     wall_s: float
@@ -49,8 +49,7 @@ class Sample:
     values: dict[str, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SystemRow:
+class SystemRow(Struct, frozen=True, kw_only=True):
     """Numbers of one GPU (rank set where the run has several) or of the host, canonical names."""
 
     sample: Sample

@@ -10,7 +10,8 @@ crash, another rank's text) is given back as it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from loganalyze.model import LineRef
 from loganalyze_parsers.api import Line, Taken

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import report_fixture as fixture
 from chromium import MARKS, Browser
+from msgspec.structs import replace
 
 from loganalyze.report import write_files
 

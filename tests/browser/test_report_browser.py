@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import hostile
 import pytest
 import report_fixture as fixture
 from chromium import MARKS, Browser
+from msgspec.structs import replace
 
 from loganalyze.report import render, write_files
 

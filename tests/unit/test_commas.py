@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -16,6 +15,7 @@ from loganalyze_parsers.blocks import read_blocks
 from loganalyze_parsers.commas import BLOT, plain
 from loganalyze_parsers.noise import ignore_rule
 from loganalyze_parsers.textlog import TextLog
+from msgspec.structs import replace
 from textlogs import column, megatron_line, run_of
 
 from loganalyze.verify_numbers import holds

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 from synth_system import context, make_run
 
 from loganalyze.detectors.coverage import detect_missing, detect_unread, levels_of

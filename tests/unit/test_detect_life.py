@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from synth_system import by_kind, context, event, make_run, step_time, worst
 
 from loganalyze.detectors.life import detect_failures

@@ -12,7 +12,9 @@ from textlogs import megatron_line
 
 from loganalyze import grown, store_parts
 from loganalyze.cli import cli
+from loganalyze.model import Problem
 from loganalyze.parser_state import restored
+from loganalyze.plain_data import Refused, read, told
 from loganalyze.store import read_run
 
 
@@ -150,6 +152,16 @@ def test_a_foreign_state_runs_nothing() -> None:
     """A state that names a function of the system is no state."""
     assert restored(b"cos\nsystem\n(S'true'\ntR.") is None
     assert restored(b"rubbish") is None
+
+
+def test_only_data_types_are_made_by_names_of_fields() -> None:
+    """A value of ours comes back; a call that msgspec's own function would make is refused."""
+    problem = Problem(rule="cut", message="at the end")
+    data = told(problem, lambda _: "")
+    assert read(data) == problem
+    call = b"cmsgspec._utils\nrebuild\n(V%s\n}V0\nI1\nstR."
+    with pytest.raises(Refused, match="no data type"):
+        read(call % b"a place in the program")
 
 
 def _prefixed(lines: list[str], seed: int) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import polars as pl
 import pytest
+from msgspec.structs import replace
 from synth import Planted, make_run, noise, plant, power_law
 
 from loganalyze import long_runs

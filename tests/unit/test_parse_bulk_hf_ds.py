@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import random
-from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -12,6 +11,7 @@ from loganalyze_parsers import ahead, deepspeed, huggingface
 from loganalyze_parsers.api import Dialect
 from loganalyze_parsers.blocks import Block, read_blocks
 from loganalyze_parsers.textlog import TextLog
+from msgspec.structs import replace
 
 WHOLE = 1 << 24
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import loganalyze_parsers
 import pytest
+from msgspec import Struct
 from pattern_growth import faults
 
 import loganalyze
@@ -61,8 +62,8 @@ def _compiled(value: object, depth: int = 0) -> Iterator[tuple[str, int]]:
             yield from _compiled(one, depth + 1)
     elif depth < 4 and isinstance(value, dict):
         yield from _compiled(list(value.values()), depth + 1)
-    elif depth < 4 and hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
-        fields = [getattr(value, name, None) for name in value.__dataclass_fields__]
+    elif depth < 4 and isinstance(value, Struct):
+        fields = [getattr(value, name) for name in value.__struct_fields__]
         yield from _compiled(fields, depth + 1)
 
 

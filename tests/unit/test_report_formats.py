@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from xml.etree import ElementTree
@@ -13,6 +12,7 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 import report_fixture as fixture
+from msgspec.structs import replace
 
 from loganalyze.errors import OutputError, UsageError
 from loganalyze.model import Report

@@ -6,13 +6,13 @@ import base64
 import hashlib
 import json
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 import polars as pl
 import pytest
 import report_fixture as fixture
+from msgspec.structs import replace
 from plotly.offline import get_plotlyjs
 
 from loganalyze import config

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
 import report_fixture as fixture
+from msgspec.structs import replace
 
 from loganalyze.model import Diagnosis, Evidence, Report
 from loganalyze.report import write_files

@@ -8,7 +8,6 @@ import math
 import re
 import struct
 import zlib
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ import report_fixture as fixture
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from msgspec.structs import replace
 
 from loganalyze.model import LineRef
 from loganalyze.report import buckets, numbers

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
 import report_fixture as fixture
+from msgspec.structs import replace
 from plotly.offline import get_plotlyjs
 
 from loganalyze.report import buckets

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -12,6 +11,7 @@ import pytest
 import report_fixture as fixture
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from loganalyze.budget import estimate
 from loganalyze.compare import compare_runs

@@ -7,12 +7,12 @@ import hashlib
 import json
 import os
 import weakref
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from msgspec.structs import replace
 from textlogs import megatron_line, run_of
 
 from loganalyze import store, store_parts
@@ -21,7 +21,7 @@ from loganalyze.ingest import ingest
 from loganalyze.model import RunLog
 from loganalyze.pipeline import Judging, report_on
 from loganalyze.report import render, write_files
-from loganalyze.store import read_run, write_run
+from loganalyze.store import open_run, read_run, write_run
 
 
 @pytest.fixture
@@ -140,6 +140,20 @@ def test_of_many_runs_one_is_held(
     assert len(most) >= 5
     assert max(most) <= 2
     assert report.diagnoses[3].run.readings.equals(run.readings)
+
+
+def test_a_renamed_run_still_reads_its_rows_when_asked(run: RunLog, tmp_path: Path) -> None:
+    """A copy with another name holds no rows of its own; damage shows when they are asked for."""
+    place = write_run(run, tmp_path / "runs")
+    opened = open_run(place)
+    renamed = replace(opened, meta=replace(opened.meta, id="other"))
+    assert renamed.readings.equals(run.readings)
+    assert renamed.events.equals(run.events)
+    for part in (place / "readings").iterdir():
+        part.write_bytes(b"PAR1")
+    write_run(replace(run, meta=replace(run.meta, id="next")), tmp_path / "runs")
+    with pytest.raises(StoreError, match="not a readable run directory"):
+        _ = renamed.readings
 
 
 def test_a_run_is_on_the_disk_before_it_takes_its_place(

@@ -8,6 +8,7 @@ import random
 import numpy as np
 import polars as pl
 import pytest
+from msgspec.structs import force_setattr
 from synth_system import make_run
 
 from loganalyze import tracks as module
@@ -56,7 +57,7 @@ def test_as_the_obvious_way(seed: int) -> None:
         lr=pl.Series(columns[4], dtype=pl.Float64),
     )  # fmt: skip
     frame = pl.concat([frame[: len(rows) // 3], frame[len(rows) // 3 :]], rechunk=False)
-    object.__setattr__(run, "readings", frame)
+    force_setattr(run, "readings", frame)
     for at, metric in ((3, "loss"), (4, "lr"), (3, "loss")):
         made = tracks(run, metric)
         expected = obvious(rows, at)
@@ -88,7 +89,7 @@ def test_outlines_are_those_of_the_tracks(seed: int) -> None:
         [told[:4] for told in rows], orient="row",
         schema={"step": pl.Int64, "segment": pl.Int32, "rank": pl.Int32, "loss": pl.Float64},
     )  # fmt: skip
-    object.__setattr__(run, "readings", frame)
+    force_setattr(run, "readings", frame)
     made = tracks(run, "loss")
     expected = [(t.segment, t.rank, len(t), int(t.steps[0]), int(t.steps[-1])) for t in made]
     told = [(o.segment, o.rank, o.points, o.first, o.last) for o in outlines(run, "loss")]
@@ -106,7 +107,7 @@ def test_copies_have_no_outline(copied: bool) -> None:
         step=pl.Series(np.repeat(np.arange(20), 2)),
         rank=pl.Series(np.tile([4, 5], 20), dtype=pl.Int32),
     )
-    object.__setattr__(run, "readings", frame)
+    force_setattr(run, "readings", frame)
     assert [line.rank for line in outlines(run, "loss")] == ([4] if copied else [4, 5])
 
 
@@ -116,7 +117,7 @@ def test_few_numbers_of_many_rows() -> None:
     values = np.where(rows % 100 == 7, rows / 8, np.nan)
     run = make_run({"loss": values, "lr": np.ones(1000)})
     sparse = run.readings.with_columns(pl.col("loss").fill_nan(None), rank=pl.lit(3, pl.Int32))
-    object.__setattr__(run, "readings", sparse)
+    force_setattr(run, "readings", sparse)
     (track,) = tracks(run, "loss")
     assert track.rank == 3
     assert track.rows.tolist() == list(range(7, 1000, 100))
