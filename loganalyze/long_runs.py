@@ -220,6 +220,16 @@ def with_rows(run: RunLog, rows: pl.DataFrame, whole: pl.DataFrame | None = None
     )
 
 
+def step_of(run: RunLog) -> int:
+    """Of how many logged steps the overview shows one."""
+    return max(1, -(-len(run.readings) // OVERVIEW))
+
+
+def is_rare(column: pl.Series) -> bool:
+    """Whether so few rows have a metric that the overview shows them all."""
+    return len(column) - column.null_count() <= _RARE
+
+
 def telling_rows(run: RunLog) -> list[Packed]:
     """Of each piece the rows of every k-th step, and all that are few or tell most.
 
@@ -227,7 +237,7 @@ def telling_rows(run: RunLog) -> list[Packed]:
     beside its events.
     """
     readings = run.readings
-    every = max(1, -(-len(readings) // OVERVIEW))
+    every = step_of(run)
     interval = max(run.meta.log_interval, 1)
     starts, ends = _joined(_beside_events(run, interval))
     rare = _rare(readings)
@@ -266,11 +276,12 @@ def _unpacked(packed: Packed, count: int) -> BoolArray:
 def _rare(readings: pl.DataFrame) -> list[str]:
     """Metrics that few rows have, as an evaluation's, the rarest first, up to a limit of rows."""
     metrics = [name for name in readings.columns if name not in READING_COLUMNS]
-    counts = {name: len(readings) - readings[name].null_count() for name in metrics}
+    few = [name for name in metrics if is_rare(readings[name])]
+    counts = {name: len(readings) - readings[name].null_count() for name in few}
     rare, rows = [], 0
     for name, count in sorted(counts.items(), key=lambda pair: pair[1]):
         rows += count
-        if count > _RARE or rows > _MOST_RARE:
+        if rows > _MOST_RARE:
             break
         rare.append(name)
     return rare

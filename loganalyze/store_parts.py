@@ -15,12 +15,14 @@ from pathlib import Path
 import polars as pl
 
 from loganalyze.model import READING_COLUMNS
-from loganalyze.spill import release
+from loganalyze.spill import Spiller, release
 
 #: Rows of a part: enough for Parquet to pack them well, few enough to hold in memory.
 PART_ROWS = 1 << 17
 #: Rows that are encoded at once: a copy of them and the writer's buffers are in memory.
 _GROUP_ROWS = 1 << 16
+#: A run of more parts is not held in memory.
+MANY_PARTS = 8
 _THREADS = min(2, os.cpu_count() or 1)
 
 
@@ -37,8 +39,17 @@ def write_parts(readings: pl.DataFrame, folder: Path) -> tuple[str, ...]:
 
 
 def read_parts(folder: Path, names: Sequence[str]) -> pl.DataFrame:
-    """All rows of the parts. Raises OSError or PolarsError where one is missing or damaged."""
-    return pl.concat([pl.read_parquet(folder / name) for name in names])
+    """All rows of the parts; very many are moved out of the memory as they come.
+
+    Raises OSError or PolarsError where one is missing or damaged.
+    """
+    frames: list[pl.DataFrame] = []
+    spiller = Spiller(frames)
+    for name in names:
+        frames.append(pl.read_parquet(folder / name))
+        if len(names) > MANY_PARTS:
+            spiller.look()
+    return pl.concat(frames)
 
 
 def scan_parts(paths: Sequence[Path]) -> pl.LazyFrame:

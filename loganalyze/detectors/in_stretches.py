@@ -18,13 +18,15 @@ from loganalyze.long_runs import (
     Span,
     Stretch,
     cut,
+    is_rare,
     overview,
     part_of,
     place,
+    step_of,
     telling_rows,
     with_spans,
 )
-from loganalyze.model import Finding, RunLog, severity_rank
+from loganalyze.model import Finding, Problem, RunLog, severity_rank
 from loganalyze.spill import trim
 
 Look = Callable[[Context, Sequence[Detector]], list[Finding]]
@@ -41,6 +43,8 @@ _COUNTS = frozenset({
     "nonfinite_points", "absent_points", "skipped", "length_points", "records", "stalls",
     "expected", "strays", "windows", "windows_above", "bursts", "changes", "similar",
 })  # fmt: skip
+#: Sums over what it holds.
+_SUMS = frozenset({"lost_time"})
 #: What tells how strong a finding is, the first that it has.
 _STRENGTHS = ("rise_nat", "ratio", "excess_share", "jump_nat", "p95_p50", "cost_share")
 
@@ -65,10 +69,32 @@ def detect_long(
     rows = telling_rows(run)
     context = Context(run=overview(run, rows), thresholds=thresholds, profile=thresholds.profile)
     whole = look(context, [one for one in able if not one.local or one.also_whole])
+    whole = [_scaled(item, run) for item in whole]
     found = _with_whole(near, whole, local, _longest(made))
     trim()
     shown = overview(run, with_spans(rows, run, made, _spans(found, run.meta.log_interval)))
-    return shown, found, context
+    return replace(shown, problems=(*run.problems, _told_of(run, made))), found, context
+
+
+def _told_of(run: RunLog, made: Cut) -> Problem:
+    message = (
+        f"{len(run.readings):,} rows are more than are held in memory: they were looked at in "
+        f"{len(made.stretches)} stretches, and one of {step_of(run)} steps for the run as a whole; "
+        "curves are drawn of the latter and of all rows around findings and events"
+    )
+    return Problem(rule="long_run", message=message)
+
+
+def _scaled(item: Finding, run: RunLog) -> Finding:
+    """A finding of the overview; what it counts there stands for so many steps each."""
+    column = run.readings.get_column(item.metric or "", default=None)
+    times = 1 if column is None or is_rare(column) else step_of(run)
+    told = {
+        name: value * times
+        for name, value in item.statistics.items()
+        if name in _COUNTS | _SUMS and isinstance(value, int | float)
+    }
+    return replace(item, statistics={**item.statistics, **told})
 
 
 def _near(
@@ -151,7 +177,7 @@ def _added(old: Finding, new: Finding) -> dict[str, float | int | str | None]:
         length = new.step_last - new.step_first + 1
         share = min(max(new.step_last - max(old.step_last, new.step_first - 1), 0) / length, 1.0)
     made: dict[str, float | int | str | None] = {}
-    for name in _COUNTS & old.statistics.keys() & new.statistics.keys():
+    for name in (_COUNTS | _SUMS) & old.statistics.keys() & new.statistics.keys():
         one, two = old.statistics[name], new.statistics[name]
         if isinstance(one, int | float) and isinstance(two, int | float):
             made[name] = one + (round(two * share) if isinstance(two, int) else two * share)

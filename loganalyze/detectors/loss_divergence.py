@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.detectors.loss_common import Curve, curves, is_excerpt
@@ -49,6 +50,9 @@ def run(context: Context) -> list[Finding]:
         long = len(curve.values) - curve.skip >= context.value("loss_divergence.least_points")
         rise = _long_rise(context, curve) if long else None
         severity = _severity(context, rise) if rise is not None else None
+        if long and (severity is None or severity[0] == "info"):
+            late = _late_rise(context, curve)
+            rise, severity = (rise, severity) if late is None else late
         if not long and len(curve.values) <= _MOST_SHORT:
             rise = _short_rise(context, curve)
             severity = _short_severity(context, curve, rise) if rise is not None else None
@@ -86,6 +90,52 @@ def _long_rise(context: Context, curve: Curve) -> Rise | None:
         share=(count - onset_block) / count,
         falling=_falls_again(shape[onset_block:], best),
     )
+
+
+def _late_rise(context: Context, curve: Curve) -> tuple[Rise, tuple[Severity, Threshold]] | None:
+    """A rise over too little of the run to show in its shape: the last part by itself, then the
+    last of that, each `late_part` of the one before it, as long as it has enough records.
+
+    What ends where it, or a longer part, began has come back from something lower: no rise.
+    """
+    th = context.thresholds
+    values, level = curve.values, -np.inf
+    size = int(len(values) * th.value("loss_divergence.late_part"))
+    while size >= th.value("loss_divergence.late_points"):
+        first = len(values) - size
+        part = replace(
+            curve, at=curve.at[first:], values=values[first:], y=curve.y[first:], skip=0
+        )  # fmt: skip
+        level = max(level, median(part.values[: size // BLOCKS]))
+        rise = _long_rise(context, part)
+        new = rise is not None and rise.end - level >= 0.5 * rise.rise
+        decided = _late_severity(context, part, rise) if rise is not None and new else None
+        if rise is not None and decided is not None:
+            onset = first + rise.onset
+            share = (len(values) - onset) / len(values)
+            return replace(rise, onset=onset, share=share, creep=0.0), decided
+        size = int(size * th.value("loss_divergence.late_part"))
+    return None
+
+
+def _late_severity(
+    context: Context, part: Curve, rise: Rise
+) -> tuple[Severity, Threshold] | None:
+    """Half a nat and a fifth; less only where it has lasted longer than spikes take to heal."""
+    th = context.thresholds
+    if rise.z < th.value("loss_divergence.z"):
+        return None
+    lasted = int(part.steps[-1] - part.steps[rise.onset])
+    lasting = lasted >= th.value("loss_divergence.late_steps")
+    if rise.rise >= th.value("loss_divergence.nat_critical") and rise.ratio >= th.value(
+        "loss_divergence.ratio_critical"
+    ):
+        grave = lasting and not rise.falling
+        return ("critical" if grave else "warning"), th["loss_divergence.nat_critical"]
+    high = rise.ratio >= th.value("loss_divergence.ratio_mix")
+    if high and rise.rise >= th.value("loss_divergence.nat_warning") and lasting:
+        return ("info" if rise.falling else "warning"), th["loss_divergence.late_steps"]
+    return None
 
 
 def _onset(shape: Floats, low: int, best: float, end: float) -> int:

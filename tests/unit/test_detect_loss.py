@@ -76,6 +76,24 @@ def test_a_slow_creep_is_seen():
     assert "loss_divergence" in kinds(make_run({"loss": loss}), least="warning")
 
 
+@pytest.mark.parametrize(("n", "part"), [(10_000, 1_000), (50_000, 2_500), (300_000, 9_000)])
+def test_a_rise_over_the_last_part_of_a_long_run_is_divergence(n: int, part: int):
+    """A nat in the last few per cent, too slow for a spike: critical once it lasts 2000 steps."""
+    loss = pretraining(5, n)
+    loss[-part:] += np.linspace(0, 1, part)
+    item = only(make_run({"loss": loss}), "loss_divergence")
+    assert item.severity == ("critical" if part > 2_500 else "warning")
+    assert n - part < item.step_first < n - 0.6 * part
+    assert item.statistics["share_of_run"] < 0.1
+
+
+def test_a_return_from_easier_data_is_no_divergence():
+    """The loss falls by a nat for a while and comes back to where it was, at the end of the run."""
+    loss = pretraining(6, 50_000)
+    loss[40_000:48_000] -= 1.0
+    assert "loss_divergence" not in kinds(make_run({"loss": loss}))
+
+
 def test_a_change_of_the_data_mix_is_no_warning():
     """Five per cent up at once, then falling on: a new level, noted at most."""
     loss = pretraining(4, 20000)

@@ -197,6 +197,11 @@ def test_what_lasts_is_told_by_the_overview(short: None, monkeypatch: pytest.Mon
     assert drop.step_last is not None
     assert abs(drop.step_last - 33_000) <= 20
     assert drop.severity == "warning"  # it came back
+    records, lost = drop.statistics["records"], drop.statistics["lost_time"]
+    assert isinstance(records, int)
+    assert isinstance(lost, float)
+    assert abs(records - 24_000) < 1_200  # the overview counts one of four
+    assert abs(lost - 24_000) < 1_500
 
 
 def test_a_slow_drift_needs_the_overview(short: None) -> None:
@@ -222,3 +227,4 @@ def test_the_run_to_show_has_all_rows_around_a_finding(short: None) -> None:
     assert len(steps) < 0.4 * len(run.readings)
     assert shown.whole is not None
     assert len(shown.whole) == 40_000
+    assert "40,000 rows" in shown.problems[-1].message
