@@ -6,6 +6,7 @@ for every end, and tells the events that begin in it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 from msgspec.structs import replace
@@ -20,6 +21,18 @@ LONGEST = 3 * STRETCH // 2
 #: Points before a stretch: the farthest look back of a baseline and of the search for its first
 #: points, about 2200 and 4200. After it: the longest wait for a peak to come back, and more.
 BEFORE, AFTER = 8192, 4096
+
+
+def last_parts(points: int, share: float, least: int) -> Iterator[int]:
+    """Where the last `share` of a series begins, the last share of that, ... of `least` points.
+
+    >>> list(last_parts(10_000, 0.4, 600))
+    [6000, 8400, 9360]
+    """
+    size = int(points * share)
+    while size >= least:
+        yield points - size
+        size = int(size * share)
 
 
 def all_excursions(y: Floats, search: Search) -> list[Excursion]:

@@ -53,10 +53,16 @@ class Spiller:
 
 
 def mapped(frame: pl.DataFrame) -> pl.DataFrame:
-    """The same frame in a file without a name, mapped; gone when nothing refers to it."""
-    with tempfile.TemporaryFile(prefix="loganalyze-") as file:
-        set_down(frame, file)
-        return _map(file)
+    """The same frame in a file without a name, mapped; gone when nothing refers to it.
+
+    The frame itself where the folder of temporary files takes no more.
+    """
+    try:
+        with tempfile.TemporaryFile(prefix="loganalyze-") as file:
+            set_down(frame, file)
+            return _map(file)
+    except OSError:
+        return frame
 
 
 def set_down(frame: pl.DataFrame, file: IO[bytes]) -> None:

@@ -12,7 +12,7 @@ from loganalyze.running import median, row_medians
 from loganalyze.series import Floats, past_median, stretches
 from loganalyze.series_events import Excursion
 from loganalyze.series_levels import WINDOW, Search
-from loganalyze.series_stretches import all_excursions
+from loganalyze.series_stretches import all_excursions, last_parts
 from loganalyze.tracks import Track
 
 MOST = 30  # findings of one track; the strongest are kept
@@ -236,8 +236,31 @@ def _beside_loss(context: Context, norm: Norms, known: list[Finding]) -> list[Fi
 
 
 def _new_level(context: Context, norm: Norms, known: list[Finding]) -> list[Finding]:
-    """A norm that ends many times above its lowest level, however slowly it got there."""
-    skip = min(norm.skip, len(norm.values) // 10)
+    """A norm that ends many times above its lowest level, however slowly it got there.
+
+    Where the whole run does not show it, its last part may, or the last part of that: one that
+    ends where a longer one began has come back from something lower.
+    """
+    told = [item for item in known if item.severity != "info"]
+    begin = min(norm.skip, len(norm.values) // 10)
+    made, level = _grown(context, norm, begin), 0.0
+    if not made or made[0].severity == "info":
+        share, least = context.value("late.part"), int(context.value("late.points"))
+        for first in last_parts(len(norm.values), share, least):
+            level = max(level, median(norm.values[first : first + least // 40]))
+            late = _grown(context, norm, first)
+            worse = context.value("grad_explosion.drift_warning")
+            if late and float(late[0].statistics["end"] or 0.0) >= worse * level:
+                made = late
+                break
+    return [
+        item for item in made
+        if not any(_overlaps(one, item.step_first or 0, item.step_last or 0) for one in told)
+    ]  # fmt: skip
+
+
+def _grown(context: Context, norm: Norms, skip: int) -> list[Finding]:
+    """What ends many times above the lowest level behind point `skip`."""
     values = np.log(norm.values[skip:])
     count = min(40, len(values))
     if count < 5:
@@ -259,9 +282,6 @@ def _new_level(context: Context, norm: Norms, known: list[Finding]) -> list[Find
         return []
     first = skip + len(values) - count * size + min(onset, count - 1) * size
     last = len(norm.values) - 1
-    told = [item for item in known if item.severity != "info"]
-    if any(_overlaps(item, int(norm.steps[first]), int(norm.steps[last])) for item in told):
-        return []
     worse = ratio >= context.value("grad_explosion.drift_warning")
     severity: Severity = "warning" if worse else "info"
     base = float(np.exp(shape[low]))

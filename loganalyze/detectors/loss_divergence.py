@@ -11,6 +11,7 @@ from loganalyze.detectors.loss_common import Curve, curves, is_excerpt
 from loganalyze.model import Finding, Severity, Threshold
 from loganalyze.running import median, row_medians
 from loganalyze.series import Floats, block_test, longest_rise, past_mean, slope, theil_sen
+from loganalyze.series_stretches import last_parts
 
 BLOCKS = 60  # blocks of a long curve; their medians are its shape
 
@@ -94,27 +95,25 @@ def _long_rise(context: Context, curve: Curve) -> Rise | None:
 
 def _late_rise(context: Context, curve: Curve) -> tuple[Rise, tuple[Severity, Threshold]] | None:
     """A rise over too little of the run to show in its shape: the last part by itself, then the
-    last of that, each `late_part` of the one before it, as long as it has enough records.
+    last part of that, as long as it has enough records.
 
     What ends where it, or a longer part, began has come back from something lower: no rise.
     """
     th = context.thresholds
     values, level = curve.values, -np.inf
-    size = int(len(values) * th.value("loss_divergence.late_part"))
-    while size >= th.value("loss_divergence.late_points"):
-        first = len(values) - size
+    share, least = th.value("late.part"), int(th.value("late.points"))
+    for first in last_parts(len(values), share, least):
         part = replace(
             curve, at=curve.at[first:], values=values[first:], y=curve.y[first:], skip=0
         )  # fmt: skip
-        level = max(level, median(part.values[: size // BLOCKS]))
+        level = max(level, median(part.values[: len(part.values) // BLOCKS]))
         rise = _long_rise(context, part)
         new = rise is not None and rise.end - level >= 0.5 * rise.rise
         decided = _late_severity(context, part, rise) if rise is not None and new else None
         if rise is not None and decided is not None:
             onset = first + rise.onset
-            share = (len(values) - onset) / len(values)
-            return replace(rise, onset=onset, share=share, creep=0.0), decided
-        size = int(size * th.value("loss_divergence.late_part"))
+            told = (len(values) - onset) / len(values)
+            return replace(rise, onset=onset, share=told, creep=0.0), decided
     return None
 
 
@@ -126,7 +125,7 @@ def _late_severity(
     if rise.z < th.value("loss_divergence.z"):
         return None
     lasted = int(part.steps[-1] - part.steps[rise.onset])
-    lasting = lasted >= th.value("loss_divergence.late_steps")
+    lasting = lasted >= th.value("late.steps")
     if rise.rise >= th.value("loss_divergence.nat_critical") and rise.ratio >= th.value(
         "loss_divergence.ratio_critical"
     ):
@@ -134,7 +133,7 @@ def _late_severity(
         return ("critical" if grave else "warning"), th["loss_divergence.nat_critical"]
     high = rise.ratio >= th.value("loss_divergence.ratio_mix")
     if high and rise.rise >= th.value("loss_divergence.nat_warning") and lasting:
-        return ("info" if rise.falling else "warning"), th["loss_divergence.late_steps"]
+        return ("info" if rise.falling else "warning"), th["late.steps"]
     return None
 
 

@@ -14,6 +14,7 @@ from loganalyze.tracks import FloatArray, IntArray, Track
 #: Windows that must rise one after the other, and the tails of a tooth that are tried.
 _WINDOWS = 10
 _TAILS = (1.0, 0.75, 0.5, 0.35, 0.25)
+_SHORTER = 0.7  # of the one before, beyond these
 
 
 class Growth(Struct, frozen=True, kw_only=True):
@@ -75,6 +76,20 @@ def _tooth(context: Context, track: Track, at: IntArray) -> Growth | None:
         growth = _fit(track, part)
         if _steady(context, track.values[part], growth):
             return _from_bend(context, track, body, growth)
+    return _late(context, track, body)
+
+
+def _late(context: Context, track: Track, body: IntArray) -> Growth | None:
+    """A tail too short to be tried above: it must have grown by more, and beyond the noise."""
+    size = int(_TAILS[-1] * _SHORTER * len(body))
+    while size >= context.value("memory_leak.late_records"):
+        part = body[len(body) - size :]
+        growth = _fit(track, part)
+        enough = growth.share >= context.value("memory_leak.few_share")
+        if enough and _steady(context, track.values[part], growth):
+            beyond = growth.end - growth.begin >= _noise_beside(context, track, part)
+            return growth if beyond else None
+        size = int(size * _SHORTER)
     return None
 
 

@@ -86,6 +86,26 @@ def test_a_norm_that_drifts_up_for_good_is_found():
     assert "grad_explosion" in kinds(run, least="warning")
 
 
+@pytest.mark.parametrize(("n", "part"), [(10_000, 1_000), (100_000, 2_500), (300_000, 15_000)])
+def test_a_norm_that_drifts_up_at_the_end_of_a_long_run_is_found(n, part):
+    """Twenty times over the last few per cent, too slowly for a burst, and to the end."""
+    norm = norms(8, n, 0.1)
+    norm[-part:] *= np.exp(np.linspace(0, np.log(20), part))
+    items = [f for f in found(make_run({"grad_norm": norm})) if f.severity != "info"]
+    assert [f.kind for f in items] == ["grad_explosion"]
+    assert n - part < items[0].step_first < n
+    assert items[0].step_last == n
+
+
+def test_a_norm_that_comes_back_at_the_end_is_no_new_level():
+    """Down to a twentieth within thousands of steps, and as slowly back to where it was before."""
+    norm = norms(9, 100_000, 0.1)
+    norm[70_000:80_000] /= np.exp(np.linspace(0, np.log(20), 10_000))
+    norm[80_000:92_000] /= 20
+    norm[92_000:97_000] /= np.exp(np.linspace(np.log(20), 0, 5_000))
+    assert "grad_explosion" not in kinds(make_run({"grad_norm": norm}), least="warning")
+
+
 def test_single_infinite_norms_with_a_sound_loss_are_a_note():
     """A dynamic loss scaler skips a step now and then."""
     norm = norms(6)

@@ -71,6 +71,28 @@ def test_a_late_leak_has_a_late_onset() -> None:
     assert one.step_first >= 300
 
 
+@pytest.mark.parametrize(("count", "part"), [(10_000, 200), (50_000, 2_500), (300_000, 30_000)])
+def test_a_leak_in_the_last_part_of_a_long_run_is_found(count: int, part: int) -> None:
+    """A fifth more within the last few per cent: told, with an onset there."""
+    values = 40 * GB * _noise(6, count, spread=0.003)
+    values[-part:] *= np.linspace(1.0, 1.2, part)
+    (one,) = _leaks(values)
+    assert one.severity == "warning"
+    assert one.step_first is not None
+    assert count - 2 * part < one.step_first < count - 0.5 * part
+
+
+def test_a_long_run_that_wanders_has_no_late_leak() -> None:
+    """Random walks by several per cent, bursts of longer batches, and a step up near the end."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        walk = 1.0 + np.cumsum(rng.standard_normal(20_000)) * 0.0004
+        assert worst(_leaks(40 * GB * walk), "memory_leak") in (None, "info")
+        batches = 30 * GB + 10 * GB * rng.gamma(4.0, 0.25, 20_000)
+        batches[-400:] += 8 * GB
+        assert _leaks(batches) == []
+
+
 def test_a_leak_over_restarts_is_a_sawtooth() -> None:
     """Memory falls back at each resume and grows again: one finding with its teeth."""
     tooth = 40 * GB * (1.0 + 0.2 * np.arange(200) / 200)

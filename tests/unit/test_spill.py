@@ -29,6 +29,19 @@ def test_mapped_frame_is_the_same() -> None:
     assert_frame_equal(again, whole)
 
 
+def test_a_full_disk_leaves_frames_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a file cannot be written, the frame itself stays; nothing of the log is lost."""
+
+    def full(frame: pl.DataFrame, file: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(spill, "set_down", full)
+    whole = frame(0, 100)
+    frames = [whole]
+    spill.Spiller(frames, least_bytes=1).look()
+    assert_frame_equal(frames[0], whole)
+
+
 @pytest.mark.parametrize("least", [1, 3_000, 10**9])
 def test_spiller_keeps_rows_and_order(least: int) -> None:
     """However early frames are mapped, their rows joined are the same; earlier ones stay."""
