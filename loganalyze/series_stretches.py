@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
+from loganalyze.running import median
 from loganalyze.series import Floats
 from loganalyze.series_events import Excursion, excursions, joined
 from loganalyze.series_levels import Search
@@ -33,6 +34,14 @@ def last_parts(points: int, share: float, least: int) -> Iterator[int]:
     while size >= least:
         yield points - size
         size = int(size * share)
+
+
+def level_before(y: Floats, first: int) -> float:
+    """Where the series stood as its last part began: the higher of the medians of that part's
+    beginning and of as many points before it as it has."""
+    size = len(y) - first
+    begin, before = y[first : first + max(size // 60, 1)], y[max(first - size, 0) : first]
+    return max(median(begin), median(before))
 
 
 def all_excursions(y: Floats, search: Search) -> list[Excursion]:

@@ -12,7 +12,7 @@ from loganalyze.running import median, row_medians
 from loganalyze.series import Floats, past_median, stretches
 from loganalyze.series_events import Excursion
 from loganalyze.series_levels import WINDOW, Search
-from loganalyze.series_stretches import all_excursions, last_parts
+from loganalyze.series_stretches import all_excursions, last_parts, level_before
 from loganalyze.tracks import Track
 
 MOST = 30  # findings of one track; the strongest are kept
@@ -247,7 +247,7 @@ def _new_level(context: Context, norm: Norms, known: list[Finding]) -> list[Find
     if not made or made[0].severity == "info":
         share, least = context.value("late.part"), int(context.value("late.points"))
         for first in last_parts(len(norm.values), share, least):
-            level = max(level, median(norm.values[first : first + least // 40]))
+            level = max(level, level_before(norm.values, first))
             late = _grown(context, norm, first)
             worse = context.value("grad_explosion.drift_warning")
             if late and float(late[0].statistics["end"] or 0.0) >= worse * level:

@@ -11,7 +11,7 @@ from loganalyze.detectors.loss_common import Curve, curves, is_excerpt
 from loganalyze.model import Finding, Severity, Threshold
 from loganalyze.running import median, row_medians
 from loganalyze.series import Floats, block_test, longest_rise, past_mean, slope, theil_sen
-from loganalyze.series_stretches import last_parts
+from loganalyze.series_stretches import last_parts, level_before
 
 BLOCKS = 60  # blocks of a long curve; their medians are its shape
 
@@ -97,7 +97,8 @@ def _late_rise(context: Context, curve: Curve) -> tuple[Rise, tuple[Severity, Th
     """A rise over too little of the run to show in its shape: the last part by itself, then the
     last part of that, as long as it has enough records.
 
-    What ends where it, or a longer part, began has come back from something lower: no rise.
+    What ends where it, or a longer part, began (see level_before) has come back from something
+    lower: no rise.
     """
     th = context.thresholds
     values, level = curve.values, -np.inf
@@ -106,7 +107,7 @@ def _late_rise(context: Context, curve: Curve) -> tuple[Rise, tuple[Severity, Th
         part = replace(
             curve, at=curve.at[first:], values=values[first:], y=curve.y[first:], skip=0
         )  # fmt: skip
-        level = max(level, median(part.values[: len(part.values) // BLOCKS]))
+        level = max(level, level_before(values, first))
         rise = _long_rise(context, part)
         new = rise is not None and rise.end - level >= 0.5 * rise.rise
         decided = _late_severity(context, part, rise) if rise is not None and new else None

@@ -97,6 +97,13 @@ def test_a_norm_that_drifts_up_at_the_end_of_a_long_run_is_found(n, part):
     assert items[0].step_last == n
 
 
+def test_a_norm_that_vanished_for_a_while_did_not_explode():
+    """Nothing for 300 steps and then as before; the last part of the run begins in the middle."""
+    norm = norms(11, 1_772)
+    norm[805:1_105] *= 1e-7
+    assert kinds(make_run({"grad_norm": norm}), least="warning") == {"grad_vanishing"}
+
+
 def test_a_norm_that_comes_back_at_the_end_is_no_new_level():
     """Down to a twentieth within thousands of steps, and as slowly back to where it was before."""
     norm = norms(9, 100_000, 0.1)
