@@ -22,6 +22,7 @@ from loganalyze.model import (
     RunMeta,
     Source,
 )
+from loganalyze.rank_column import with_told_ranks
 from loganalyze.segments import IntArray, cut_segments, integers, middle
 from loganalyze.spill import mapped, release, slices, trim
 
@@ -53,7 +54,8 @@ def assemble(
     grouping: str,
 ) -> RunLog:
     """One run of its parts. frames: in the order of the sources, rows in the order written."""
-    readings = masked_names(memory_beside(joined(frames), parts_before(sources)))
+    rows = with_told_ranks(memory_beside(joined(frames), parts_before(sources)))
+    readings = masked_names(rows)
     found = [masked_problem(problem) for problem in problems]
     readings = _without_placeholders(readings, found)
     release()

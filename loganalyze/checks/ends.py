@@ -199,7 +199,7 @@ def at_planned_end(context: CheckContext) -> CheckResult:
         return yes_or_no("at_planned_end", near, seen("share_of_plan", step / int(told), "share"))
     if epoch is not None and len(epoch):
         last = float(epoch.values[-1])
-        near = abs(last - round(last)) < 0.03 and last > 0.5
+        near = 0.5 < last < np.inf and abs(last - round(last)) < 0.03
         return yes_or_no("at_planned_end", near, seen("epoch_reached", last))
     return missing("at_planned_end", "setting_total_steps")
 

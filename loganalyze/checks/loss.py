@@ -115,7 +115,7 @@ def at_epoch_edge(context: CheckContext) -> CheckResult:
         return missing("at_epoch_edge", "epoch")
     at = min(int(np.searchsorted(track.steps, context.first)), len(track) - 1)
     epoch = float(track.values[at])
-    near = abs(epoch - round(epoch)) < 0.02 and epoch > 0.5
+    near = 0.5 < epoch < np.inf and abs(epoch - round(epoch)) < 0.02
     return yes_or_no("at_epoch_edge", near, at_point(context, track, at, "epoch_reached"))
 
 

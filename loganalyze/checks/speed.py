@@ -100,7 +100,7 @@ def period_is(check: str, *names: str) -> Check:
         if period is None or not told:
             return missing(check, "stall_period" if period is None else f"setting_{names[0]}")
         times = period / told
-        near = 1 <= round(times) <= 4 and abs(times - round(times)) < 0.05
+        near = times < 5 and 1 <= round(times) <= 4 and abs(times - round(times)) < 0.05
         return yes_or_no(check, near, seen("stall_period", period, "step", f"{told:g}"))
 
     run.__doc__ = f"The slow steps come every {names[0]} steps."

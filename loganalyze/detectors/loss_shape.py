@@ -15,6 +15,7 @@ from loganalyze.series import Floats, mad_sigma, slope
 #: Evaluations that are compared with the training loss around them; more say the same.
 _MOST_COMPARED = 500
 _BLOCKS = 24
+_MOST_MICRO_BATCHES = 1e6
 _ACCUMULATION = ("gradient_accumulation_steps", "gradient_accumulation_step", "num_microbatches")
 _PARALLEL = ("tensor_model_parallel_size", "data_parallel_size", "world_size", "num_processes")
 _VOCABULARY = ("padded_vocab_size", "vocab_size")
@@ -215,7 +216,8 @@ def _whole(context: Context, ratios: list[float]) -> list[tuple[str, float]]:
 
     Both losses fall by a factor or more in between: nothing but a sum keeps them so far apart.
     """
-    count = round(median(ratios))
+    ratio = median(ratios)
+    count = round(ratio) if ratio < _MOST_MICRO_BATCHES else 0
     share = context.value("loss_misscaled.tolerance_whole")
     even = all(abs(ratio / count - 1.0) < share for ratio in ratios) if count >= 2 else False
     enough = len(ratios) >= int(context.value("loss_misscaled.evaluations")) + 1

@@ -14,6 +14,7 @@ import re
 from functools import lru_cache
 
 from loganalyze import lazy
+from loganalyze.config import metrics
 from loganalyze_parsers.numbers import BYTES, MAGNITUDE
 
 #: Metric -> the names that loops give it: lower case, with blanks for `_`, `-` and `.`.
@@ -95,6 +96,8 @@ _SECONDS = {
     "us": 1e-6, "ms": 1e-3, "msec": 1e-3, "s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0,
     "seconds": 1.0, "m": 60.0, "min": 60.0, "mins": 60.0, "h": 3600.0,
 }  # fmt: skip
+#: Units in names; who has bytes in gigabytes for a tracker has divided them by 1024**3.
+_UNITS_BEHIND = {"gb": "GiB", "gib": "GiB", "mb": "MiB", "mib": "MiB", "ms": "ms"}
 _SHARES = frozenset({"mfu", "token_accuracy"})
 _SPACES = lazy.pattern(r"[ _.\-]+")
 #: What may stand behind a number; a letter behind it means that it is a word.
@@ -106,10 +109,35 @@ UNIT = (
 
 def metric_of(name: str, value: float, unit: str) -> tuple[str, float]:
     """Metric and value in its unit; `raw/<name>` and the number as printed for other names."""
+    if not unit and is_own_name(name):
+        return name, value
     metric = _known(name)
     if metric is None or (metric.startswith("mem_") and unit.lower() not in BYTES):
         return f"raw/{name.lower().strip()}", value * MAGNITUDE.get(unit, 1.0)
     return metric, value * _factor(metric, name, value, unit)
+
+
+def is_own_name(name: str) -> bool:
+    """Whether a loop calls a number as we do: a name of two words or more can mean nothing else.
+
+    >>> is_own_name("step_time_s"), is_own_name("kl"), is_own_name("step time")
+    (True, False, False)
+    """
+    return "_" in name and name in metrics()
+
+
+def of_unit_behind(name: str) -> tuple[str, float] | None:
+    """Metric and factor of a name that ends with its unit; None for other names.
+
+    >>> of_unit_behind("peak_mem_gb"), of_unit_behind("data_time_ms"), of_unit_behind("loss_ms")
+    (('mem_peak_allocated_bytes', 1073741824.0), ('data_time_s', 0.001), None)
+    """
+    base, _, unit = name.rpartition("_")
+    unit = _UNITS_BEHIND.get(unit.lower(), "")
+    metric = _known(base) if unit else None
+    if metric is None or not metric.endswith("_time_s" if unit == "ms" else "_bytes"):
+        return None
+    return metric, _factor(metric, base, 1.0, unit)
 
 
 def settled(values: dict[str, float]) -> dict[str, float]:

@@ -65,7 +65,7 @@ _WANTED = ("oss", "eward", "损失")
 #: Names of what counts, not of what is measured.
 _COUNTS = frozenset({
     "raw/step", "raw/global step", "raw/global_step", "raw/iteration", "raw/iter", "raw/epoch",
-    "raw/batch", "raw/it", "raw/eta", "raw/steps", "raw/cuda", "raw/pid", "raw/rank",
+    "raw/batch", "raw/it", "raw/eta", "raw/steps", "raw/cuda", "raw/pid",
 })  # fmt: skip
 #: What only another trainer's line says: what its own format leaves is torn, and not for this one.
 _FOREIGN = ("elapsed time per iteration (ms)", "consumed samples:")

@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import Literal
 
 from loganalyze import lazy
+from loganalyze_parsers.generic_names import is_own_name, of_unit_behind
 from loganalyze_parsers.json_spans import plain_number
 from loganalyze_parsers.numbers import number, whole
 from loganalyze_parsers.tqdm_bar import clock_seconds
@@ -165,9 +166,11 @@ def values_of(pairs: Mapping[str, object]) -> dict[str, float]:
 def _column(key: str) -> tuple[str, float]:
     """Metric and factor of a key; of one inside another object as trackers name it."""
     found = _CANONICAL.get(key)
+    if found is None and is_own_name(key):
+        return key, 1.0
     if found is None and "." in key and (tag := known(key)) is not None:
         return tag[:2]
-    return found or (f"raw/{key}", 1.0)
+    return found or of_unit_behind(key) or (f"raw/{key}", 1.0)
 
 
 def column_of(key: str) -> tuple[str, float] | None:

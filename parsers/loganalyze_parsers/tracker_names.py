@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from loganalyze import lazy
+from loganalyze_parsers.generic_names import of_unit_behind
 
 _GIB = 1024.0**3
 
@@ -155,6 +156,8 @@ _TABLE: tuple[tuple[str, float, str], ...] = (
      "actor/pg_clipfrac train/clip_ratio/region_mean clip_ratio/region_mean train/clip_ratio "
      "policy/clipfrac_avg train/policy/clipfrac_avg"),
 )  # fmt: skip
+#: Folders of tags that do not change what a name means.
+_FOLDERS = frozenset({"", "train", "training", "perf", "gpu", "metrics"})
 _LAST = 1000  # place of a tag that only its shape gives away
 #: Canonical names that carry their unit: whoever writes them means them.
 _OWN = (
@@ -226,7 +229,9 @@ def known(tag: str) -> tuple[str, float, int] | None:
         return "loss", 1.0, _LAST
     if _LEARNING_RATE.match(name):
         return "lr", 1.0, _LAST
-    return None
+    folder, _, last = name.rpartition("/")
+    told = of_unit_behind(last) if folder in _FOLDERS else None
+    return None if told is None else (*told, _LAST)
 
 
 def assign(tags: Iterable[str]) -> dict[str, tuple[str, float]]:

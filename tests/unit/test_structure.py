@@ -28,7 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
      "inputs", "knowledge", "reruns", "frames_join", "engine", "resumed",
      "store_parts", "rank_states", "rank_layout", "leads", "digest",
      "remote", "scratch", "plain_data", "products", "sequence_length", "columns", "long_runs",
-     "event_rows", "line_places"),
+     "event_rows", "line_places", "rank_column"),
     ("loganalyze_parsers", "detectors", "checks", "profile"),
     ("ingest", "baseline", "diagnose", "incidents", "pipeline", "explain", "grouping", "parts",
      "same_run", "budget", "coverage", "continued", "attempts", "reading", "shards", "wide",
