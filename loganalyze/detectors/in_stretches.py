@@ -73,10 +73,10 @@ def detect_long(
     found = _with_whole(near, whole, local, _longest(made))
     trim()
     shown = overview(run, with_spans(rows, run, made, _spans(found, run.meta.log_interval)))
-    return replace(shown, problems=(*run.problems, _told_of(run, made))), found, context
+    return replace(shown, problems=(*run.problems, _what_was_seen(run, made))), found, context
 
 
-def _told_of(run: RunLog, made: Cut) -> Problem:
+def _what_was_seen(run: RunLog, made: Cut) -> Problem:
     message = (
         f"{len(run.readings):,} rows are more than are held in memory: they were looked at in "
         f"{len(made.stretches)} stretches, and one of {step_of(run)} steps for the run as a whole; "
