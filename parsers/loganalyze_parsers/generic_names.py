@@ -111,6 +111,8 @@ def metric_of(name: str, value: float, unit: str) -> tuple[str, float]:
     """Metric and value in its unit; `raw/<name>` and the number as printed for other names."""
     if not unit and is_own_name(name):
         return name, value
+    if not unit and (behind := of_unit_behind(name)):
+        return behind[0], value * behind[1]
     metric = _known(name)
     if metric is None or (metric.startswith("mem_") and unit.lower() not in BYTES):
         return f"raw/{name.lower().strip()}", value * MAGNITUDE.get(unit, 1.0)

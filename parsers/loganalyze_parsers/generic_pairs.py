@@ -99,7 +99,7 @@ class GenericReader:
         if not _wanted(text):
             return None
         place, rest = place_of(_TENSOR.sub(r"\1", text) if "tensor(" in text else text)
-        values = _values(rest)
+        values = values_of(rest)
         if _EVALUATION.match(text) and "loss" in values:
             values["val_loss"] = values.pop("loss")
         step, values = self._placed(place, values) if _tells(values, place) else (None, values)
@@ -166,7 +166,7 @@ def _tells(values: dict[str, float], place: Place | None) -> bool:
     return bool({"loss", "val_loss"} & values.keys()) or (own and "reward" in values)
 
 
-def _values(text: str) -> dict[str, float]:
+def values_of(text: str) -> dict[str, float]:
     """Metrics of a line without its place; the first of two of one name counts."""
     values: dict[str, float] = {}
     if "(" in text:

@@ -19,6 +19,7 @@ other batches, not a step's loss.
 from __future__ import annotations
 
 from loganalyze import lazy
+from loganalyze_parsers.generic_pairs import values_of
 from loganalyze_parsers.pairs import PairFormat, pair_dialect
 
 _NAMES = {
@@ -52,9 +53,10 @@ def _mend(values: dict[str, float]) -> dict[str, float]:
 
 _ITER = PairFormat(
     start=lazy.pattern(r"\biter (?P<step>\d+): (?=loss )"),
-    pair=lazy.pattern(rf"(loss|time|mfu) ({_NUMBER})"),
+    pair=lazy.pattern(rf"(?:\A|(?<=[,:|] ))(loss|time|mfu) ({_NUMBER})(?:ms|%)?"),
     names=_NAMES,
     mend=_mend,
+    others=values_of,
 )
 _EVALUATION = PairFormat(
     start=lazy.pattern(r"\bstep (?P<step>\d+): (?=train loss )"),
@@ -65,8 +67,9 @@ _BARS = PairFormat(
     start=lazy.pattern(
         r"\bstep(?<![Vv]al step)(?<![Tt]est step) +(?P<step>\d+)(?:/\d+)? *\| *(?=(?:train )?loss)"
     ),
-    pair=lazy.pattern(rf"(?<!\w)(loss|lr|norm|dt|step time|tok/sec):? +({_NUMBER})"),
+    pair=lazy.pattern(rf"(?<!\w)(loss|lr|norm|dt|step time|tok/sec):? +({_NUMBER})(?:ms)?"),
     names=_NAMES,
+    others=values_of,
 )
 _LLMC_CONSOLE = PairFormat(
     start=lazy.pattern(

@@ -16,6 +16,9 @@ Names = Mapping[str, tuple[str, float]]
 _VALUE = lazy.pattern(rf"(?:np\.\w{{1,12}}\()?({NUMBER})\)?\s*([KMGBTP](?![A-Za-z]))?(%)?")
 
 
+_DIGIT = lazy.pattern(r"\d")
+
+
 class PairFormat(Struct, frozen=True, kw_only=True):
     """How one trainer writes a line.
 
@@ -24,6 +27,7 @@ class PairFormat(Struct, frozen=True, kw_only=True):
     whole epochs.
     pair: key and value of each pair behind the start. names: key -> (metric, factor); other
     numbers are kept as raw/<key>. dropped: keys whose numbers say nothing. mend: a last look.
+    others: reads what loops of one's own print beside these pairs.
     """
 
     start: re.Pattern[str]
@@ -32,6 +36,7 @@ class PairFormat(Struct, frozen=True, kw_only=True):
     dropped: frozenset[str] = frozenset()
     mend: Callable[[dict[str, float]], dict[str, float] | None] | None = None
     whole_line: bool = False  # pairs stand before the start too
+    others: Callable[[str], dict[str, float]] | None = None
 
 
 def scaled(text: str) -> float | None:
@@ -100,6 +105,10 @@ class PairReader:
     ) -> Reading | None:
         begin = 0 if form.whole_line else match.end()
         values = named(form.pair.findall(line.text, begin, end), form)
+        if form.others and _DIGIT.search(left := form.pair.sub(" ", line.text[begin:end])):
+            for name, value in form.others(left).items():
+                if not name.startswith("raw/") or name[4:] not in form.names:
+                    values.setdefault(name, value)
         extra = {k: v for k, v in match.groupdict().items() if v and k not in _STEP_GROUPS}
         values.update(named(extra.items(), form))
         mended = form.mend(values) if form.mend else values

@@ -158,6 +158,8 @@ _TABLE: tuple[tuple[str, float, str], ...] = (
 )  # fmt: skip
 #: Folders of tags that do not change what a name means.
 _FOLDERS = frozenset({"", "train", "training", "perf", "gpu", "metrics"})
+#: A loss in any other folder than those of the table may be of anything.
+_LOSSES = frozenset({"loss", "val_loss"})
 _LAST = 1000  # place of a tag that only its shape gives away
 #: Canonical names that carry their unit: whoever writes them means them.
 _OWN = (
@@ -218,8 +220,8 @@ def known(tag: str) -> tuple[str, float, int] | None:
 
     >>> known("memory/max_reserved(GiB)")
     ('mem_peak_reserved_bytes', 1073741824.0, 0)
-    >>> known("val/accuracy") is None
-    True
+    >>> known("perf/step_time"), known("val/accuracy") is None
+    (('step_time_s', 1.0, 1000), True)
     """
     name = plain(tag)
     found = _KNOWN.get(name)
@@ -230,7 +232,10 @@ def known(tag: str) -> tuple[str, float, int] | None:
     if _LEARNING_RATE.match(name):
         return "lr", 1.0, _LAST
     folder, _, last = name.rpartition("/")
-    told = of_unit_behind(last) if folder in _FOLDERS else None
+    if folder not in _FOLDERS:
+        return None
+    bare = _KNOWN.get(last)
+    told = bare[:2] if bare and bare[0] not in _LOSSES else of_unit_behind(last)
     return None if told is None else (*told, _LAST)
 
 
