@@ -37,6 +37,7 @@ _ENDS = 2_000  # rows at the beginning and at the end that are all shown
 _RARE = 20_000  # rows of a metric that are all shown
 _MOST_RARE = 200_000
 _MOST_EVENTS = 5_000  # of which the rows beside are shown
+_AMONG = 2_048  # rows whose lowest and highest numbers are shown
 _STEPLESS = 64  # rows without a step that stand together: a monitor's lines of one moment
 Span = tuple[int, int, int]  # segment, first and last step
 
@@ -255,18 +256,45 @@ def telling_rows(run: RunLog) -> list[Packed]:
     return made
 
 
-def with_spans(
+def rows_to_show(
     rows: Sequence[Packed], run: RunLog, made: Cut, spans: Sequence[Span]
 ) -> list[Packed]:
-    """The rows, and all that lie within the spans (of findings)."""
+    """The rows, all that lie within the spans (of findings), and each metric's extremes.
+
+    These are the lowest and the highest of every few thousand rows: what a curve of fewer points
+    than the log has to show.
+    """
     starts, ends = _joined(spans)
-    held = list(rows)
+    metrics = [name for name in run.readings.columns if name not in READING_COLUMNS]
+    held = []
+    for number, packed in enumerate(rows):
+        piece = run.readings.select(metrics).slice(number * _PIECE, _PIECE)
+        keep = _unpacked(packed, len(piece))
+        keep[_extremes(piece)] = True
+        held.append(np.packbits(keep))
+        release()
     near = np.searchsorted(ends, made.low) < np.searchsorted(starts, made.high, side="right")
     numbers = np.flatnonzero(near).tolist()
     for number, (places, _) in zip(numbers, _places(run.readings, numbers, made.held), strict=True):
         keep = _unpacked(held[number], len(places)) | _inside(places, starts, ends)
         held[number] = np.packbits(keep)
     return held
+
+
+def _extremes(piece: pl.DataFrame) -> IntArray:
+    """Rows with the lowest or the highest number of a metric among _AMONG rows; NaN is both."""
+    found = [np.zeros(0, dtype=np.int64)]
+    starts = np.arange(0, len(piece), _AMONG)
+    for column in piece.get_columns():
+        known, values = given(column), column.cast(pl.Float64).fill_null(0.0).to_numpy()
+        for sign in (1.0, -1.0):
+            ranked = np.where(known, sign * values, np.inf)
+            least = np.fmin.reduceat(ranked, starts)
+            told = known & (ranked == np.repeat(least, np.diff(starts, append=len(piece))))
+            at = np.flatnonzero(told)
+            found.append(at[np.unique(at // _AMONG, return_index=True)[1]])
+        found.append(np.flatnonzero(known & np.isnan(values))[:_AMONG])
+    return np.concatenate(found)
 
 
 def _unpacked(packed: Packed, count: int) -> BoolArray:

@@ -22,9 +22,9 @@ from loganalyze.long_runs import (
     overview,
     part_of,
     place,
+    rows_to_show,
     step_of,
     telling_rows,
-    with_spans,
 )
 from loganalyze.model import Finding, Problem, RunLog, severity_rank
 from loganalyze.spill import trim
@@ -72,7 +72,7 @@ def detect_long(
     whole = [_scaled(item, run) for item in whole]
     found = _with_whole(near, whole, local, _longest(made))
     trim()
-    shown = overview(run, with_spans(rows, run, made, _spans(found, run.meta.log_interval)))
+    shown = overview(run, rows_to_show(rows, run, made, _spans(found, run.meta.log_interval)))
     return replace(shown, problems=(*run.problems, _what_was_seen(run, made))), found, context
 
 
@@ -80,7 +80,8 @@ def _what_was_seen(run: RunLog, made: Cut) -> Problem:
     message = (
         f"{len(run.readings):,} rows are more than are held in memory: they were looked at in "
         f"{len(made.stretches)} stretches, and one of {step_of(run)} steps for the run as a whole; "
-        "curves are drawn of the latter and of all rows around findings and events"
+        "curves are drawn of the latter, of the extremes of every 2,048 rows, and of all rows "
+        "around findings and events"
     )
     return Problem(rule="long_run", message=message)
 

@@ -165,7 +165,7 @@ def _chart(log: RunLog, drawing: _Drawing, plan: _Plan, points: list[int]) -> Ch
         metric=plan.metric,
         curves=(*curves, *_band(made)),
         ranks=len({track.rank for track in made}),
-        total=sum(len(track) for track in made),
+        total=sum(len(track) for track in made) if log.whole is None else plan.metric.count,
     )
 
 
