@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from loganalyze.config import kinds
 from loganalyze.knowledge import gravity, mechanisms
+from loganalyze.long_runs import LONGEST
 from loganalyze.model import SEVERITIES, Finding, RunLog, Severity, severity_rank
 from loganalyze.spill import slices
 
@@ -38,8 +39,6 @@ _SPREAD = frozenset({
 })  # fmt: skip
 #: So many stories of one kind are one: what returns has one root.
 _RETURNS = 4
-#: Rows that are looked at together.
-_AT_ONCE = 1_200_000
 _RECOVERED = {"yes": True, "1": True, "True": True, "no": False, "0": False, "False": False}
 
 
@@ -256,7 +255,7 @@ def _cost_seconds(
     if first is None or last is None:
         return None
     excess = 0.0
-    for piece in slices(run.readings if run.whole is None else run.whole, _AT_ONCE):
+    for piece in slices(run.readings if run.whole is None else run.whole, LONGEST):
         slow = _times(piece, segment).filter(pl.col("step").is_between(first, last))
         excess += float(np.clip(slow["step_time_s"].to_numpy() - usual, 0.0, None).sum())
     return excess * run.meta.log_interval or None

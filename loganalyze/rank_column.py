@@ -36,10 +36,11 @@ def _are_ranks(rows: pl.DataFrame) -> bool:
         return False
     if rows.select((pl.col("rank").is_not_null() & pl.col("told").is_not_null()).any()).item():
         return False  # a launcher's rank stands before the line
-    known = rows.filter(pl.col("told").is_not_null() & pl.col("step").is_not_null())
-    if rows["rank"].null_count() < len(rows):
-        return bool(len(known))  # other rows of this log have been told so
-    return _side_by_side(known.head(_LOOKED_AT)) or _one_after_the_other(known)
+    if rows["rank"].null_count() < len(rows):  # those of a stored run whose log has grown
+        return bool(told.drop_nulls().unique().is_in(rows["rank"].unique().cast(pl.Float64)).all())
+    both = pl.col("told").is_not_null() & pl.col("step").is_not_null()
+    first = rows.head(_LOOKED_AT).filter(both)
+    return _side_by_side(first) or _one_after_the_other(rows.filter(both))
 
 
 def _side_by_side(rows: pl.DataFrame) -> bool:

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from loganalyze.columns import given, in_place
 from loganalyze.line_places import all_alike, borders, first_behind, line_places
+from loganalyze.long_runs import LONGEST
 from loganalyze.model import Relation, Segment
 from loganalyze.running import median
 from loganalyze.spill import release
@@ -33,7 +34,6 @@ _REACH = 20
 #: Rows looked at together where a run's millions need not be.
 _PIECE = 1 << 18
 _FEW = 8
-_LONG = 1_200_000  # rows of which the pages are given back between two chunks
 
 
 class Cut(Struct, frozen=True):
@@ -113,7 +113,7 @@ def _range(column: pl.Series) -> tuple[int, int]:
     ends: list[int] = []
     for chunk in column.get_chunks():
         ends += [end for end in (chunk.min(), chunk.max()) if isinstance(end, int)]
-        if len(column) > _LONG:
+        if len(column) > LONGEST:
             release()
     return min(ends, default=-1), max(ends, default=-1)
 

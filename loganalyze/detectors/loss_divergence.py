@@ -109,7 +109,7 @@ def _late_rise(context: Context, curve: Curve) -> tuple[Rise, tuple[Severity, Th
         )  # fmt: skip
         level = max(level, level_before(values, first))
         rise = _long_rise(context, part)
-        new = rise is not None and rise.end - level >= 0.5 * rise.rise
+        new = rise is not None and rise.end - level >= th.value("late.new") * rise.rise
         decided = _late_severity(context, part, rise) if rise is not None and new else None
         if rise is not None and decided is not None:
             onset = first + rise.onset

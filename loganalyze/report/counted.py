@@ -13,12 +13,10 @@ from msgspec.structs import replace
 from loganalyze import config
 from loganalyze.assemble import record
 from loganalyze.columns import given
+from loganalyze.long_runs import LONGEST
 from loganalyze.model import READING_COLUMNS
 from loganalyze.segments import integers
 from loganalyze.spill import release, slices
-
-#: Rows that are counted together.
-_AT_ONCE = 1_200_000
 
 
 class MetricView(Struct, frozen=True, kw_only=True):
@@ -46,7 +44,7 @@ class Held(Struct, frozen=True, kw_only=True):
 
 def counted(frame: pl.DataFrame) -> Held:
     """What rows with the columns of readings hold."""
-    parts = [_counted(piece) for piece in slices(frame, _AT_ONCE)]
+    parts = [_counted(piece) for piece in slices(frame, LONGEST)]
     return _added(parts) if len(parts) > 1 else _counted(frame)
 
 

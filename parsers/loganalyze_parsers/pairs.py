@@ -14,8 +14,6 @@ from loganalyze_parsers.numbers import MAGNITUDE, NUMBER, goes_on, number, whole
 
 Names = Mapping[str, tuple[str, float]]
 _VALUE = lazy.pattern(rf"(?:np\.\w{{1,12}}\()?({NUMBER})\)?\s*([KMGBTP](?![A-Za-z]))?(%)?")
-
-
 _DIGIT = lazy.pattern(r"\d")
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from loganalyze import lazy
-from loganalyze_parsers.generic_names import of_unit_behind
+from loganalyze_parsers.generic_names import is_own_name, of_unit_behind
 
 _GIB = 1024.0**3
 
@@ -161,16 +161,8 @@ _FOLDERS = frozenset({"", "train", "training", "perf", "gpu", "metrics"})
 #: A loss in any other folder than those of the table may be of anything.
 _LOSSES = frozenset({"loss", "val_loss"})
 _LAST = 1000  # place of a tag that only its shape gives away
-#: Canonical names that carry their unit: whoever writes them means them.
-_OWN = (
-    "gpu_temp_c", "gpu_power_w", "gpu_sm_clock_hz", "host_rss_bytes", "host_mem_used_bytes",
-    "mem_used_bytes", "mem_total_bytes", "mem_active_bytes", "mem_peak_allocated_bytes",
-    "mem_peak_reserved_bytes", "comm_time_s", "data_time_s", "forward_time_s",
-    "backward_time_s", "optimizer_time_s", "skipped_steps", "nan_steps", "update_ratio",
-)  # fmt: skip
 #: plain tag -> (metric, factor, place in the row: the lower the surer).
 _KNOWN: Mapping[str, tuple[str, float, int]] = {
-    **{name: (name, 1.0, _LAST) for name in _OWN},
     **{
         tag: (metric, factor, place)
         for metric, factor, tags in _TABLE
@@ -227,6 +219,8 @@ def known(tag: str) -> tuple[str, float, int] | None:
     found = _KNOWN.get(name)
     if found is not None:
         return found
+    if is_own_name(name):
+        return name, 1.0, _LAST
     if _TRAIN_LOSS.match(name) and not re.search(r"val|eval|test|aux|max|min|best|avg_epoch", name):
         return "loss", 1.0, _LAST
     if _LEARNING_RATE.match(name):

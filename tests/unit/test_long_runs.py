@@ -133,7 +133,7 @@ def test_counts_are_of_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows counted piece by piece are those counted at once."""
     run = several_attempts(2)
     at_once = counted(run.readings)
-    monkeypatch.setattr("loganalyze.report.counted._AT_ONCE", 1_000)
+    monkeypatch.setattr("loganalyze.report.counted.LONGEST", 1_000)
     assert counted(run.readings) == at_once
 
 

@@ -9,10 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
+from polars.testing import assert_frame_equal
 
+from loganalyze.cli import cli as main_cli
 from loganalyze.ingest import ingest
 from loganalyze.model import RunLog
 from loganalyze.pipeline import Judging, report_on
+from loganalyze.store import read_run
 
 Row = dict[str, float | int]
 
@@ -90,6 +94,34 @@ def test_other_numbers_called_rank_stay(tmp_path: Path, ranks: list[float]) -> N
     run = run_of(tmp_path / "train.jsonl")
     assert run.readings["rank"].null_count() == 300
     assert "raw/rank" in run.readings.columns
+
+
+def test_an_adapters_rank_beside_a_launchers(tmp_path: Path) -> None:
+    """Lines with a launcher's rank, and others that tell of an adapter of rank 16: no rank 16."""
+    lines = [f"[rank0]: step={n} loss={2 + 1 / n:.4f}" for n in range(1, 100)]
+    lines += [f"step={n} loss={2 + 1 / n:.4f} rank=16" for n in range(100, 200)]
+    (tmp_path / "train.log").write_text("\n".join([*lines, ""]), encoding="utf-8")
+    readings = run_of(tmp_path / "train.log").readings
+    assert set(readings["rank"].drop_nulls()) == {0}
+    assert set(readings["raw/rank"].drop_nulls()) == {16.0}
+
+
+@pytest.mark.parametrize(("name", "write"), WRITERS)
+def test_one_more_line_is_read_as_if_it_had_been_there(
+    tmp_path: Path, name: str, write: Writer
+) -> None:
+    """A stored run whose log grew by the line of one rank is the run of the whole log."""
+    log, cli = tmp_path / name, CliRunner()
+    write(log, rows(50, 4))
+    data = log.read_bytes()
+    log.write_bytes(data[: data.rfind(b"\n", 0, -1) + 1])
+    for store, content in (("grown", None), ("grown", data), ("fresh", data)):
+        if content is not None:
+            log.write_bytes(content)
+        done = cli.invoke(main_cli, ["ingest", str(log), "--store", str(tmp_path / store)])
+        assert done.exit_code == 0, done.output
+    one, other = (read_run(next((tmp_path / store).iterdir())) for store in ("grown", "fresh"))
+    assert_frame_equal(one.readings, other.readings)
 
 
 def test_units_in_the_names_of_columns(tmp_path: Path) -> None:
