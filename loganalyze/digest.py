@@ -16,8 +16,9 @@ from pathlib import Path
 from threading import Thread
 
 PIECE = 16 << 20
-#: Read and hashed at once; between two chunks the thread waits for its turn in the interpreter.
-_CHUNK = 4 << 20
+#: Read and hashed at once; between two chunks the thread waits for its turn in the interpreter,
+#: which takes longer than to hash a small one.
+_CHUNK = PIECE
 
 
 class Digest:
@@ -34,7 +35,7 @@ class Digest:
         """Bytes taken in, those of the pieces before counted."""
         return len(self.pieces) * PIECE + self._held
 
-    def update(self, data: bytes) -> None:
+    def update(self, data: bytes | memoryview) -> None:
         """Take bytes in."""
         view = memoryview(data)
         while len(view):
@@ -108,6 +109,9 @@ def digest_of(path: Path, size: int | None = None) -> Digest:
 def _hashed(path: Path, size: int | None = None) -> Digest:
     digest = Digest()
     with path.open("rb", buffering=0) as file:
-        while data := file.read(_CHUNK if size is None else min(_CHUNK, size - digest.size)):
-            digest.update(data)
+        left = file.seek(0, os.SEEK_END) if size is None else size
+        file.seek(0)
+        room = memoryview(bytearray(min(_CHUNK, max(left, 1))))
+        while count := file.readinto(room if size is None else room[: size - digest.size]):
+            digest.update(room[:count])
     return digest
