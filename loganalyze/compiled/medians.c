@@ -62,7 +62,7 @@ static void gather(Middle *m, const double *window, int64_t width, double low, d
 }
 
 /* How many values on either side of the median are enough: it walks farther in a wide window. */
-static int64_t near(int64_t width) { return 8 + width / 64; }
+static int64_t near(int64_t width) { return 5 + width / 32; }
 
 /* Holds the middle of a window put in order as a whole. */
 static void middle_of_all(Middle *m, const double *window, int64_t width) {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -89,8 +89,11 @@ def script_hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
 
 
-def page_data(run: RunView, drawn: tuple[Chart, ...]) -> tuple[Json, str]:
-    """The facts of a run's charts, and their packed numbers."""
+def page_data(run: RunView, drawn: Callable[[], tuple[Chart, ...]]) -> tuple[Json, str]:
+    """The facts of a run's charts, and their packed numbers.
+
+    drawn: gives the charts, which may still be at work: what needs none comes first.
+    """
     packer = Packer()
     frame = run.diagnosis.run
     facts = {
@@ -103,7 +106,7 @@ def page_data(run: RunView, drawn: tuple[Chart, ...]) -> tuple[Json, str]:
         "columns": FINDING_COLUMNS,
         "titles": {kind: list(kind_title(kind)) for kind in _kinds(run)},
         "findings": [_finding(f) for f in run.findings.values() if f.step_first is not None],
-        "charts": [_chart(chart, packer) for chart in drawn],
+        "charts": [_chart(chart, packer) for chart in drawn()],
     }
     return facts, packer.text()
 

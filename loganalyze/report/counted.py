@@ -44,8 +44,9 @@ class Held(Struct, frozen=True, kw_only=True):
 
 def counted(frame: pl.DataFrame) -> Held:
     """What rows with the columns of readings hold."""
-    parts = [_counted(piece) for piece in slices(frame, LONGEST)]
-    return _added(parts) if len(parts) > 1 else _counted(frame)
+    if len(frame) <= LONGEST:
+        return _counted(frame)
+    return _added([_counted(piece) for piece in slices(frame, LONGEST)])
 
 
 def _added(parts: Sequence[Held]) -> Held:

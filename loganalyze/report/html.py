@@ -55,11 +55,11 @@ def render_html(report: Report, lang: str, *, files: Files | None = None) -> str
     runs = views(report.diagnoses)
     share = page_points(runs) // max(1, len(runs))
     pages, packed = [], []
-    with ThreadPoolExecutor(1) as beside:  # much of it is compression: the rest goes on meanwhile
+    with ThreadPoolExecutor(2) as beside:  # much of it leaves the interpreter to others
         for run in runs:
-            drawn = charts(run, share)
-            packed.append(beside.submit(page_data, run, drawn))
-            pages.append(page.run_page(run, drawn, files or {}, report.baseline))
+            drawn = beside.submit(charts, run, share)
+            packed.append(beside.submit(page_data, run, drawn.result))
+            pages.append(page.run_page(run, drawn.result(), files or {}, report.baseline))
         context = {**_around(report, runs, lang), "runs": pages}
         data = [one.result() for one in packed]
     context["facts"] = [safe_json(facts) for facts, _ in data]

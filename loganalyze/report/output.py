@@ -102,15 +102,24 @@ def write_files(
         _refuse_foreign(path, force)
     written: list[Path] = []
     with ThreadPoolExecutor(1) as beside:
-        beside.submit(import_module, "loganalyze.report.html")  # as long as counting for the JSON
+        beside.submit(import_module, "loganalyze.report.html")  # as long as counting
         for diagnosis, (page, data) in zip(report.diagnoses, files, strict=True):
             one = _alone(report, diagnosis)
-            write_atomic(data, render(one, "json", lang))
+            _counted(one)
+            text = beside.submit(render, one, "json", lang)
             write_atomic(page, render(one, "html", lang, written=(page,)))
+            write_atomic(data, text.result())
             written += [page, data]
     if several:
         _write_index(report, folder, lang, stems)
     return (*written, *several)
+
+
+def _counted(report: Report) -> None:
+    """Count what the runs hold, once for all formats."""
+    from loganalyze.report.model import views
+
+    views(report.diagnoses)
 
 
 def _write_index(report: Report, folder: Path, lang: str, stems: Sequence[str]) -> None:

@@ -137,7 +137,7 @@ def test_tokens_on_the_axis(logged: dict[str, float], config: dict[str, str], ax
     """The axis is there where tokens are logged, or samples with the length of a sample."""
     run = with_columns(fixture.clean_run(), **logged)
     meta = replace(run.run.meta, config=config)
-    facts, _ = page_data(view(replace(run, run=replace(run.run, meta=meta))), ())
+    facts, _ = page_data(view(replace(run, run=replace(run.run, meta=meta))), tuple)
     assert ("tokens" in facts["axes"]) is axis
 
 
