@@ -1,6 +1,6 @@
 /*
- * The inner loops of text logs in C: where lines end, and many lines read by one template, which
- * is a list of steps (lessons.py).
+ * The inner loops of text logs in C: where lines end, and many lines read by templates, each of
+ * which is a list of steps (lessons.py).
  *
  * Optional. It takes exactly the lines that the numpy way takes and gives the same numbers to the
  * last bit (tests/unit/test_kernel.py holds the two equal); where there is no compiler, numpy does
@@ -26,19 +26,26 @@ typedef struct {
 } Step;
 
 typedef struct {
+    const Step *steps;
+    int64_t step_count;
+    const uint8_t *text;
+    const double *factors;  /* by slot */
+    const int32_t *columns; /* by slot */
+} Template;
+
+typedef struct {
     const uint8_t *data;
     int64_t size;
     const int64_t *starts, *ends; /* of all lines of the block */
     const int64_t *lines;         /* indices of those to be read */
     int64_t count;
-    const Step *steps;
-    int64_t step_count;
-    const uint8_t *text;
-    const double *factors; /* by slot */
-    int64_t *read;         /* out: indices of the lines read, in order */
-    double *values;        /* out: (slots, count), a column for each line read */
-    int64_t *later;        /* out: lines that fit, but whose numbers Python's side must read */
-    int64_t later_count;   /* out */
+    const Template *templates; /* a line is read by the first that fits it */
+    int64_t template_count;
+    int64_t *read;       /* out: indices of the lines read, in order */
+    int32_t *which;      /* out: the template of each of them */
+    double *values;      /* out: (columns, count); a cell is set where the template has the slot */
+    int64_t *later;      /* out: lines that fit, but whose numbers Python's side must read */
+    int64_t later_count; /* out */
 } Job;
 
 /* Powers of ten that a double holds, and of five that 63 bits hold. */
@@ -209,6 +216,9 @@ static int is_digit(int32_t byte) { return (unsigned)byte - '0' <= 9; }
 
 enum { NOT_THIS, READ, LATER };
 
+/* Of one job; as in kernel.py. */
+#define MOST_TEMPLATES 64
+
 /* A number up to the first byte that ends it, and where that is; NULL if it is none. For those of
    any form, and where the byte is a digit. */
 static __attribute__((noinline)) const uint8_t *searched(const uint8_t *at, const uint8_t *end,
@@ -244,10 +254,11 @@ typedef struct {
     int64_t offset;
 } Probe;
 
-static Probe probe_of(const Job *job) {
+static Probe probe_of(const Template *template) {
     Probe best = {0, 0};
     int64_t offset = 0;
-    for (const Step *step = job->steps; step < job->steps + job->step_count; step++) {
+    const Step *last = template->steps + template->step_count;
+    for (const Step *step = template->steps; step < last; step++) {
         if (step->kind != TEXT && step->kind != FIXED) break;
         if (step->kind == TEXT && (!best.step || step->length > best.step->length))
             best = (Probe){step, offset};
@@ -256,21 +267,17 @@ static Probe probe_of(const Job *job) {
     return best;
 }
 
-/* One line; its numbers go into column `column` of the values. */
-static int line_of(const Job *job, const Probe *probe, int64_t line, int64_t column) {
+/* One line; its numbers go into row `row` of the values. */
+static int line_of(const Job *job, const Template *template, int64_t line, int64_t row) {
     const uint8_t *at = job->data + job->starts[line], *end = job->data + job->ends[line];
     const uint8_t *limit = job->data + job->size;
+    const Step *last = template->steps + template->step_count;
     int state = READ;
-    if (probe->step) {
-        int64_t length = probe->step->length;
-        if (end - at < probe->offset + length) return NOT_THIS;
-        if (!same(at + probe->offset, job->text + probe->step->place, length)) return NOT_THIS;
-    }
-    for (const Step *step = job->steps; step < job->steps + job->step_count; step++) {
+    for (const Step *step = template->steps; step < last; step++) {
         double number = 0.0;
         if (step->kind == TEXT || step->kind == FIXED) {
             if (end - at < step->length) return NOT_THIS;
-            if (step->kind == TEXT && !same(at, job->text + step->place, step->length))
+            if (step->kind == TEXT && !same(at, template->text + step->place, step->length))
                 return NOT_THIS;
             if (step->kind == FIXED && !fixed_number(at, step, &number)) return NOT_THIS;
             at += step->length;
@@ -286,20 +293,38 @@ static int line_of(const Job *job, const Probe *probe, int64_t line, int64_t col
             }
             at = stop;
         }
-        if (step->kind != TEXT)
-            job->values[step->place * job->count + column] = number * job->factors[step->place];
+        if (step->kind != TEXT) {
+            double *column = job->values + template->columns[step->place] * job->count;
+            column[row] = number * template->factors[step->place];
+        }
     }
     return at == end ? state : NOT_THIS;
 }
 
-/* Reads all lines of a job; how many were read. */
+/* Whether a line may be of a template. */
+static int may_be(const Job *job, const Template *template, const Probe *probe, int64_t line) {
+    if (!probe->step) return 1;
+    int64_t length = probe->step->length;
+    if (job->ends[line] - job->starts[line] < probe->offset + length) return 0;
+    const uint8_t *at = job->data + job->starts[line] + probe->offset;
+    return same(at, template->text + probe->step->place, length);
+}
+
+/* Reads all lines of a job; how many were read. No line is tried beyond MOST_TEMPLATES. */
 API int64_t loganalyze_read(Job *job) {
-    int64_t done = 0;
-    Probe probe = probe_of(job);
+    Probe probes[MOST_TEMPLATES];
+    int64_t done = 0, count = job->template_count;
     job->later_count = 0;
+    if (count > MOST_TEMPLATES) count = MOST_TEMPLATES;
+    for (int64_t k = 0; k < count; k++) probes[k] = probe_of(job->templates + k);
     for (int64_t k = 0; k < job->count; k++) {
         int64_t line = job->lines[k];
-        int state = line_of(job, &probe, line, done);
+        int state = NOT_THIS;
+        for (int32_t n = 0; n < count && state == NOT_THIS; n++) {
+            const Template *template = job->templates + n;
+            if (may_be(job, template, probes + n, line)) state = line_of(job, template, line, done);
+            job->which[done] = n;
+        }
         if (state == READ) job->read[done++] = line;
         if (state == LATER) job->later[job->later_count++] = line;
     }

@@ -102,7 +102,7 @@ class DeepSpeedBulk:
             return _Look(None, none, False)
         if not found:
             return _Look(None, none, True)
-        rows = Rows(sorted(found, key=lambda one: not one.lesson.kind))
+        rows = Rows(found)
         try:
             return _Look(_frame(text, block, rows, source), rows.held("skipped"), True)
         except ValueError:
@@ -145,16 +145,14 @@ def _teach(raw: bytes) -> Lesson | None:
     if not raw.isascii():
         return None
     text = raw.decode("ascii")
-    match = _PROGRESS.fullmatch(text)
-    kind = "progress" if match else ""
-    match = match or _THROUGHPUT.fullmatch(text)
+    match = _PROGRESS.fullmatch(text) or _THROUGHPUT.fullmatch(text)
     if match is None:
         return None
     slots = [
         Slot(name, 1.0, start, said, fixed=name in _TIMES, varies=name not in _INTEGERS)
         for name, start, said in named_groups(match)
     ]
-    return Lesson(tuple(slots), kind=kind)
+    return Lesson(tuple(slots))
 
 
 _COUNTS = ("step", "skipped")
@@ -175,7 +173,7 @@ def _frame(text: Text, block: Block, rows: Rows, source: int) -> pl.DataFrame:
     for name in rows.names:
         if name in _COLUMNS:
             column, factor = _COLUMNS[name]
-            columns[column] = _series(rows.column(name) * factor, rows.held(name))
+            columns[column] = rows.series(name, factor)
     if "lr1" in rows.names:
         other = rows.column("lr1")
         own = rows.held("lr1") & (other != rows.column("lr"))

@@ -124,6 +124,15 @@ def readings_frame(readings: Sequence[Reading]) -> pl.DataFrame | None:
     return pl.DataFrame(columns, schema=schema)
 
 
+def joined_rows(bulk: Sequence[pl.DataFrame], readings: Sequence[Reading]) -> pl.DataFrame | None:
+    """Rows read by the column and rows read one by one, in the order of their offsets."""
+    frame = readings_frame(readings)
+    frames = [*bulk, *([] if frame is None else [frame])]
+    if len(frames) > 1:
+        return pl.concat(frames, how="diagonal").sort("offset")
+    return frames[0] if frames else None
+
+
 def _scattered(readings: Sequence[Reading], names: Mapping[str, None]) -> dict[str, pl.Series]:
     """Columns of which most cells are empty: the time is that of the numbers, not of the cells."""
     found: dict[str, tuple[list[int], list[float]]] = {name: ([], []) for name in names}

@@ -176,11 +176,12 @@ def _by_templates(block: Block, reader: TemplateReader, made: JsonLines) -> Ints
     """Read what templates read of a block; the indices of the other lines."""
     text = text_of(block)
     left = np.ones(len(text.starts), dtype=bool)
-    for one in reader.read(text, np.arange(len(text.starts))):
-        at, names = one.lines, [slot.name for slot in one.lesson.slots]
+    found = reader.read(text, np.arange(len(text.starts)))
+    for lesson, at, values in (part for one in found for part in one.apart()):
+        names = [slot.name for slot in lesson.slots]
         starts, ends = text.starts[at], text.ends[at]
         places = np.stack([at + block.first_line, starts + block.offset, ends - starts])
-        made.grown.many(places, names, one.values)
+        made.grown.many(places, names, values)
         made.is_tracker = made.is_tracker or "_step" in names
         left[at] = False
     made.lines += int(len(left) - left.sum())

@@ -16,7 +16,6 @@ from loganalyze import lazy
 from loganalyze_parsers.blocks import Block
 from loganalyze_parsers.bulk_lines import PLAIN, begins_with, framed, holds_any, others, text_of
 from loganalyze_parsers.commas import has_commas
-from loganalyze_parsers.frames import masked_column
 from loganalyze_parsers.huggingface_keys import column_of, kind_of
 from loganalyze_parsers.layout_rows import Rows
 from loganalyze_parsers.lessons import Lesson, Text
@@ -47,6 +46,7 @@ class HuggingFaceBulk:
     def __init__(self) -> None:
         """Nothing read yet."""
         self._on = True
+        self._begun = False
         self._rows = 0
         self._epoch = -1.0
         self._lessons = 0
@@ -56,7 +56,11 @@ class HuggingFaceBulk:
         """The block's training rows, and whether they can be numbered by counting."""
         if not self._on:
             return None
+        begun, self._begun = self._begun, True
         if _MARK not in block.data:
+            if not begun:  # the first block is looked at before all others: no such log
+                self._on = False
+                return None
             return _Look(None, not holds_any(block.data, _TELLS_STEPS))
         text = text_of(block)
         found = self._templates.read(text, begins_with(text, "{"))
@@ -65,7 +69,7 @@ class HuggingFaceBulk:
         rows = Rows(found)
         if _repeats(text, rows):
             return _Look(None, False)
-        columns = {name: masked_column(rows.column(name), ~rows.held(name)) for name in rows.names}
+        columns = {name: rows.series(name) for name in rows.names}
         return _Look(framed(text, block, rows.lines, source, columns), True)
 
     def settle(self, look: _Look) -> pl.DataFrame | None:

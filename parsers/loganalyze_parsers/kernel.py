@@ -26,6 +26,19 @@ _BYTES_A_LINE = 64
 _TEXT, _FIXED, _FREE, _ANY = range(4)
 
 
+#: Templates of one job; as in kernel.c.
+MOST_TEMPLATES = 64
+
+
+class _Template(ctypes.Structure):
+    """As in kernel.c."""
+
+    _fields_ = (
+        ("steps", ctypes.c_void_p), ("step_count", ctypes.c_int64),
+        ("text", ctypes.c_char_p), ("factors", ctypes.c_void_p), ("columns", ctypes.c_void_p),
+    )  # fmt: skip
+
+
 class _Job(ctypes.Structure):
     """As in kernel.c."""
 
@@ -33,9 +46,8 @@ class _Job(ctypes.Structure):
         ("data", ctypes.c_char_p), ("size", ctypes.c_int64),
         ("starts", ctypes.c_void_p), ("ends", ctypes.c_void_p),
         ("lines", ctypes.c_void_p), ("count", ctypes.c_int64),
-        ("steps", ctypes.c_void_p), ("step_count", ctypes.c_int64),
-        ("text", ctypes.c_char_p), ("factors", ctypes.c_void_p),
-        ("read", ctypes.c_void_p), ("values", ctypes.c_void_p),
+        ("templates", ctypes.c_void_p), ("template_count", ctypes.c_int64),
+        ("read", ctypes.c_void_p), ("which", ctypes.c_void_p), ("values", ctypes.c_void_p),
         ("later", ctypes.c_void_p), ("later_count", ctypes.c_int64),
     )  # fmt: skip
 
@@ -68,10 +80,38 @@ def program_of(line: bytes, slots: Sequence[Slot], frees: Sequence[Free | None])
     return Program(np.array(steps, dtype=np.int32), line, factors)
 
 
+class Programs(Struct, frozen=True):
+    """Up to MOST_TEMPLATES programs that are tried in turn, and the columns that they fill."""
+
+    width: int  # columns
+    templates: ctypes.Array[_Template]
+    kept: tuple[object, ...]  # what `templates` points to
+
+
+def programs_of(programs: Sequence[Program], columns: Sequence[Sequence[int]]) -> Programs:
+    """columns: for each program, the column of each of its slots."""
+    places = [np.array(one, dtype=np.int32) for one in columns]
+    templates = (_Template * len(programs))(
+        *(
+            _Template(
+                program.steps.ctypes.data, len(program.steps), program.text,
+                program.factors.ctypes.data, place.ctypes.data,
+            )
+            for program, place in zip(programs, places, strict=True)
+        )
+    )  # fmt: skip
+    width = 1 + max((max(one) for one in columns if one), default=-1)
+    return Programs(width, templates, (*programs, *places))
+
+
 class Seen(Struct, frozen=True):
-    """Lines read and their values (slots, lines); `later`: lines for the numpy way to read."""
+    """Lines read, which program read each, and their values (columns, lines).
+
+    A value is unset where the line's program has no such slot. later: lines for the numpy way.
+    """
 
     lines: Ints
+    which: npt.NDArray[np.int32]
     values: Floats
     later: Ints
 
@@ -100,20 +140,22 @@ class Kernel:
                 return places[:count]
             room = count
 
-    def read(self, program: Program, raw: bytes, starts: Ints, ends: Ints, lines: Ints) -> Seen:
-        """What the program reads of those lines of a text; other threads run meanwhile."""
+    def read(self, programs: Programs, raw: bytes, starts: Ints, ends: Ints, lines: Ints) -> Seen:
+        """What the first program that fits each of those lines of a text reads of it.
+
+        Other threads run meanwhile.
+        """
         count = len(lines)
         starts, ends, lines = (np.ascontiguousarray(a, np.int64) for a in (starts, ends, lines))
         read, later = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
-        values = np.empty((len(program.factors), count))
+        which, values = np.empty(count, dtype=np.int32), np.empty((programs.width, count))
         job = _Job(
             raw, len(raw), starts.ctypes.data, ends.ctypes.data, lines.ctypes.data, count,
-            program.steps.ctypes.data, len(program.steps), program.text,
-            program.factors.ctypes.data, read.ctypes.data, values.ctypes.data, later.ctypes.data,
-            0,
+            ctypes.addressof(programs.templates), len(programs.templates), read.ctypes.data,
+            which.ctypes.data, values.ctypes.data, later.ctypes.data, 0,
         )  # fmt: skip
         done = self._read(ctypes.byref(job))
-        return Seen(read[:done], values[:, :done], later[: job.later_count])
+        return Seen(read[:done], which[:done], values[:, :done], later[: job.later_count])
 
 
 def load(path: Path) -> Kernel | None:

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from loganalyze_parsers.digits import Bools, Ints
+from loganalyze_parsers.frames import masked_column
 from loganalyze_parsers.lessons import Found
 from loganalyze_parsers.spans import Floats
 
@@ -17,43 +18,55 @@ class Rows:
 
     def __init__(self, found: Sequence[Found]) -> None:
         """found: at least one; no line twice."""
-        lines = np.concatenate([one.lines for one in found])
-        order = np.argsort(lines, kind="stable")
-        self.lines: Ints = lines[order]
-        places = np.empty(len(order), dtype=np.int64)
-        places[order] = np.arange(len(order))
-        ends = np.cumsum([len(one.lines) for one in found])
-        self._parts: list[tuple[Found, Ints, dict[str, int]]] = []
-        for one, end in zip(found, ends.tolist(), strict=True):
-            slots = {slot.name: index for index, slot in enumerate(one.lesson.slots)}
-            self._parts.append((one, places[end - len(one.lines) : end], slots))
-        self.names = tuple(dict.fromkeys(name for _, _, slots in self._parts for name in slots))
+        self._all = found[0] if len(found) == 1 else _merged(found)
+        self.lines: Ints = self._all.lines
+        self.names = tuple(sorted(self._all.names))  # whatever was read before
+        own = [{slot.name for slot in lesson.slots} for lesson in self._all.lessons]
+        self._held = {name: np.array([name in names for names in own]) for name in self.names}
+        self._places = {name: place for place, name in enumerate(self._all.names)}
 
     def column(self, name: str) -> Floats:
-        """Values of a slot; unset where held() is false."""
-        values = np.zeros(len(self.lines))
-        for one, places, slots in self._parts:
-            if name in slots:
-                values[places] = one.values[slots[name]]
-        return values
+        """Values of a slot; 0.0 where held() is false."""
+        values = self._all.values[self._places[name]]
+        return values if self._held[name].all() else np.where(self.held(name), values, 0.0)
+
+    def series(self, name: str, factor: float = 1.0) -> pl.Series:
+        """Values of a slot times a factor, null where held() is false."""
+        values = self.column(name)
+        values = values if factor == 1.0 else values * factor
+        whole = self._held[name].all()
+        return pl.Series(name, values) if whole else masked_column(values, ~self.held(name))
 
     def held(self, name: str) -> Bools:
         """Which rows have the slot."""
-        if all(name in slots for _, _, slots in self._parts):
-            return np.ones(len(self.lines), dtype=bool)
-        held = np.zeros(len(self.lines), dtype=bool)
-        for _, places, slots in self._parts:
-            held[places] = name in slots
-        return held
+        held = self._held.get(name, np.zeros(1, dtype=bool))
+        if held.all() or not held.any():
+            return np.full(len(self.lines), held.all())
+        return np.asarray(held[self._all.which])
 
-    def constant(self, name: str) -> pl.Series | pl.Expr:
-        """What the lessons say of `name`, row by row; a null literal where none says anything."""
-        said = {one.lesson.constants[name] for one, _, _ in self._parts}
-        if said == {None}:
-            return pl.lit(None)
-        values = np.full(len(self.lines), -1, dtype=np.int64)
-        for one, places, _ in self._parts:
-            value = one.lesson.constants[name]
-            values[places] = -1 if value is None else value
-        series = pl.Series(values, dtype=pl.Int64)
-        return series.set(series < 0, None) if None in said else series
+    def constant(self, name: str) -> pl.Series:
+        """What the lessons say of `name`, row by row; null where one says nothing."""
+        said = [lesson.constants[name] for lesson in self._all.lessons]
+        if len(set(said)) == 1:
+            return pl.Series([said[0]], dtype=pl.Int32).new_from_index(0, len(self.lines))
+        return pl.Series(said, dtype=pl.Int32)[self._all.which]
+
+
+def _merged(found: Sequence[Found]) -> Found:
+    """All of them as one, in the order of the lines."""
+    lines = np.concatenate([one.lines for one in found])
+    order = np.argsort(lines, kind="stable")
+    places = np.empty(len(order), dtype=np.int64)
+    places[order] = np.arange(len(order))
+    names = {name: n for n, name in enumerate(dict.fromkeys(n for one in found for n in one.names))}
+    values = np.zeros((len(names), len(lines)))
+    which = np.empty(len(lines), dtype=np.int32)
+    first = lessons = 0
+    for one in found:
+        at = places[first : first + len(one.lines)]
+        which[at] = one.which + lessons
+        for name, row in zip(one.names, one.values, strict=True):
+            values[names[name], at] = row
+        first, lessons = first + len(at), lessons + len(one.lessons)
+    told = tuple(lesson for one in found for lesson in one.lessons)
+    return Found(told, which, tuple(names), lines[order], values)

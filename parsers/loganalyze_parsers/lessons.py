@@ -7,16 +7,17 @@ does not fit to the last byte are not read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from loganalyze import lazy
 from loganalyze_parsers.digits import WORD, Bools, Bytes, Ints
-from loganalyze_parsers.kernel import Program, kernel, program_of
+from loganalyze_parsers.kernel import Program, program_of
 from loganalyze_parsers.spans import (
     Floats,
     Free,
@@ -39,14 +40,10 @@ PADDING = 1 << 17
 
 
 class Lesson(Struct, frozen=True):
-    """What a teaching line says: the numbers in it in order, and what is constant.
-
-    kind: the caller's name for such lines.
-    """
+    """What a teaching line says: the numbers in it in order, and what is constant."""
 
     slots: tuple[Slot, ...]
     constants: dict[str, int | None] = field(default_factory=dict)  # e.g. the rank in the prefix
-    kind: str = ""
 
 
 class Segment(Struct, frozen=True):
@@ -93,11 +90,28 @@ class Template(Struct, frozen=True, dict=True):
 
 
 class Found(Struct, frozen=True):
-    """Lines that one template read: their indices, growing, and the values (slots, lines)."""
+    """Lines that templates read: their indices, growing, and their values (names, lines).
 
-    lesson: Lesson
+    which: of each line, the lesson that its template was taught. A value is unset where that
+    lesson has no such name.
+    """
+
+    lessons: tuple[Lesson, ...]
+    which: npt.NDArray[np.int32]
+    names: tuple[str, ...]
     lines: Ints
     values: Floats
+
+    def apart(self) -> Iterator[tuple[Lesson, Ints, Floats]]:
+        """For each lesson its lines, and their values (slots, lines)."""
+        places = {name: place for place, name in enumerate(self.names)}
+        for number, lesson in enumerate(self.lessons):
+            own = [places[slot.name] for slot in lesson.slots]
+            if len(self.lessons) == 1:
+                yield lesson, self.lines, self.values[own]
+            else:
+                mine = np.flatnonzero(self.which == number)
+                yield lesson, self.lines[mine], self.values[own][:, mine]
 
 
 class Text(Struct, frozen=True, dict=True):
@@ -229,37 +243,11 @@ class _Rows:
         return kept[fits] if rows is not None else kept
 
 
-def apply(template: Template, text: Text, lines: Ints, *, probe: bool) -> tuple[Found | None, Ints]:
-    """What the template reads of the lines, and the lines that it does not fit.
+def numpy_found(template: Template, text: Text, lines: Ints, *, probe: bool) -> Found | None:
+    """What the template reads of the lines, by numpy.
 
-    By the kernel where there is one. probe: whether most lines may be of another template.
+    probe: whether most lines may be of another template.
     """
-    compiled = kernel()
-    if compiled is None:
-        found = _numpy_found(template, text, lines, probe=probe)
-    else:
-        seen = compiled.read(template.program, text.raw, text.starts, text.ends, lines)
-        found = Found(template.lesson, seen.lines, seen.values) if len(seen.lines) else None
-        if len(seen.later):
-            found = _joined(found, _numpy_found(template, text, seen.later, probe=False))
-    if found is None:
-        return None, lines
-    left = np.ones(len(text.starts), dtype=bool)
-    left[found.lines] = False
-    return found, lines[left[lines]]
-
-
-def _joined(one: Found | None, other: Found | None) -> Found | None:
-    """Both in the order of the lines."""
-    if one is None or other is None:
-        return one or other
-    lines = np.concatenate([one.lines, other.lines])
-    order = np.argsort(lines)
-    return Found(one.lesson, lines[order], np.hstack([one.values, other.values])[:, order])
-
-
-def _numpy_found(template: Template, text: Text, lines: Ints, *, probe: bool) -> Found | None:
-    """What the template reads of the lines, by numpy."""
     likely = _probed(template, text, lines) if probe else np.ones(len(lines), dtype=bool)
     candidates = lines if likely.all() else lines[likely]
     taken, values, spans = [], [], []
@@ -290,7 +278,8 @@ def _found(template: Template, text: Text, lines: Ints, values: Floats, spans: I
             lines, values = lines[fine], values[:, fine]
     ordered = np.empty_like(values)
     ordered[template.columns.order] = values
-    return Found(template.lesson, lines, ordered)
+    names = tuple(slot.name for slot in slots)
+    return Found((template.lesson,), np.zeros(len(lines), np.int32), names, lines, ordered)
 
 
 def _probed(template: Template, text: Text, lines: Ints) -> Bools:

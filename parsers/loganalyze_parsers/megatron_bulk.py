@@ -18,14 +18,13 @@ from loganalyze import lazy
 from loganalyze_parsers.blocks import Block
 from loganalyze_parsers.bulk_lines import epoch_seconds
 from loganalyze_parsers.commas import has_commas
-from loganalyze_parsers.digits import Bools, Bytes, Ints
+from loganalyze_parsers.digits import Bytes, Ints
 from loganalyze_parsers.frames import KEY_SCHEMA, masked_column
 from loganalyze_parsers.layout_rows import Rows
 from loganalyze_parsers.lessons import Lesson, Text
 from loganalyze_parsers.megatron_fields import named_field
 from loganalyze_parsers.megatron_training import START
 from loganalyze_parsers.prefixes import peel
-from loganalyze_parsers.spans import Floats
 from loganalyze_parsers.template_reader import TemplateReader
 from loganalyze_parsers.templates import Slot, simple_number
 
@@ -135,28 +134,24 @@ def _slot(text: str, begin: int, end: int) -> Iterator[Slot]:
 
 def _frame(rows: Rows, keys: Keys) -> pl.DataFrame:
     names = [name for name in rows.names if name != "step" and not name.startswith(_TIME_PREFIX)]
-    years = rows.held(_TIME_PREFIX + "year")
-    times = {name: rows.column(_TIME_PREFIX + name) for name in _TIME_NAMES} if years.any() else {}
-    columns: dict[str, pl.Series | pl.Expr] = {
+    columns = {
         "step": pl.Series(rows.column("step").astype(np.int64)),
         "rank": rows.constant("rank"),
-        "wall_s": _series(_wall_s(times), years) if times else pl.lit(None),
+        "wall_s": _wall_s(rows),
         **{name: pl.Series(values) for name, values in keys.items()},
+        **{name: rows.series(name) for name in names},
     }
-    columns.update((name, _series(rows.column(name), rows.held(name))) for name in names)
-    frame = pl.select([columns[name].alias(name) for name in (*KEY_SCHEMA, *names)])
-    schema = frame.schema
-    wrong = [name for name, kind in KEY_SCHEMA.items() if schema[name] != kind]
-    if wrong:
-        frame = frame.with_columns(pl.col(name).cast(KEY_SCHEMA[name]) for name in wrong)
-    return _mended(frame)
+    return _mended(pl.DataFrame([columns[name].alias(name) for name in (*KEY_SCHEMA, *names)]))
 
 
-def _series(values: Floats, held: Bools) -> pl.Series:
-    """Values, null where they are not held."""
-    if held.all():
-        return pl.Series(values)
-    return masked_column(values, ~held)
+def _wall_s(rows: Rows) -> pl.Series:
+    """Seconds since the epoch of local times, as if they were UTC; null where there is none."""
+    told = rows.held(_TIME_PREFIX + "year")
+    if not told.any():
+        return pl.Series([None], dtype=pl.Float64).new_from_index(0, len(told))
+    times = {name: rows.column(_TIME_PREFIX + name) for name in _TIME_NAMES}
+    seconds = epoch_seconds(times) + times["second"]
+    return pl.Series(seconds) if told.all() else masked_column(seconds, ~told)
 
 
 def _mended(frame: pl.DataFrame) -> pl.DataFrame:
@@ -175,9 +170,3 @@ def _mended(frame: pl.DataFrame) -> pl.DataFrame:
 def _positive(values: pl.Series) -> bool:
     least = values.min()
     return isinstance(least, float) and least > 0
-
-
-def _wall_s(times: dict[str, Floats]) -> Floats:
-    """Seconds since the epoch of local times, as if they were UTC."""
-    seconds: Floats = epoch_seconds(times) + times["second"]
-    return seconds

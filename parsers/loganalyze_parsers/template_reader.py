@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 
+import numpy as np
+
 from loganalyze_parsers.digits import Ints
-from loganalyze_parsers.lessons import (
-    MAX_LENGTH,
-    Found,
-    Lesson,
-    Template,
-    Text,
-    apply,
-    template_of,
-)
+from loganalyze_parsers.lessons import MAX_LENGTH, Found, Lesson, Template, Text, template_of
+from loganalyze_parsers.template_groups import Group, apply, group_of, grouped
 
 #: Templates learnt from one input; lines beyond that go the slow way.
 MAX_TEMPLATES = 400
 #: Lines in a row that teach nothing before a block is given up.
 _MAX_FAILURES = 20
+#: Orders of the templates of which the groups are kept.
+_MAX_ORDERS = 64
 
 Teacher = Callable[[bytes], Lesson | None]
 
@@ -38,7 +35,8 @@ class TemplateReader:
         self._most = most
         self._teacher = teacher
         self._templates: list[Template] = []
-        self._hits: dict[int, int] = {}
+        self._hits: dict[int, int] = {}  # lines of the last block, by the lesson's id
+        self._orders: dict[tuple[int, ...], tuple[Group, ...]] = {}
         self._learning = Lock()  # what one block's thread learns serves the others
 
     def read(self, text: Text, lines: Ints) -> list[Found]:
@@ -47,24 +45,44 @@ class TemplateReader:
         lines = lines[(lengths > 0) & (lengths < MAX_LENGTH)]
         found: list[Found] = []
         known = len(self._templates)
-        order = sorted(range(known), key=lambda index: -self._hits.get(index, 0))
-        lines = self._applied(order, text, lines, found)
+        lines = self._applied(self._groups(known), text, lines, found)
         if len(lines) and known < self._most:
             with self._learning:
-                later = range(known, len(self._templates))
+                later = grouped(self._templates[known:])
                 self._learn(text, self._applied(later, text, lines, found), found)
         return found
 
-    def _applied(self, indices: Sequence[int], text: Text, lines: Ints, found: list[Found]) -> Ints:
-        """The lines that none of these templates read."""
-        for index in indices:
+    def _groups(self, known: int) -> tuple[Group, ...]:
+        """The first `known` templates, those that read most lines before the others."""
+        hits = [self._hits.get(id(one.lesson), 0) for one in self._templates[:known]]
+        order = tuple(sorted(range(known), key=lambda index: -hits[index]))
+        groups = self._orders.get(order)
+        if groups is None:
+            groups = tuple(grouped([self._templates[index] for index in order]))
+            if len(self._orders) >= _MAX_ORDERS:
+                self._orders.clear()
+            self._orders[order] = groups
+        return groups
+
+    def _applied(
+        self, groups: Iterable[Group], text: Text, lines: Ints, found: list[Found]
+    ) -> Ints:
+        """The lines that no template of these groups read."""
+        for group in groups:
             if not len(lines):
                 break
             probe = len(self._templates) > 1
-            one, lines = apply(self._templates[index], text, lines, probe=probe)
-            self._hits[index] = len(one.lines) if one else 0
-            found.extend([one] if one else [])
+            new, lines = apply(group, text, lines, probe=probe)
+            self._count(group, new)
+            found.extend(new)
         return lines
+
+    def _count(self, group: Group, found: Sequence[Found]) -> None:
+        hits = {id(one.lesson): 0 for one in group.templates}
+        for one in found:
+            for lesson, count in zip(one.lessons, np.bincount(one.which).tolist(), strict=True):
+                hits[id(lesson)] += count
+        self._hits.update(hits)
 
     def _learn(self, text: Text, lines: Ints, found: list[Found]) -> None:
         """Read what is left with templates learnt from it."""
@@ -79,9 +97,11 @@ class TemplateReader:
             if lesson is None:
                 continue
             template = template_of(line, lesson)
-            one, left = apply(template, text, lines[at - 1 :], probe=bool(self._templates))
-            if one is None or not len(one.lines) or one.lines[0] != lines[at - 1]:
+            new, left = apply(
+                group_of([template]), text, lines[at - 1 :], probe=bool(self._templates)
+            )
+            if not any(len(one.lines) and one.lines[0] == lines[at - 1] for one in new):
                 continue  # it does not read its own teacher
             self._templates.append(template)
-            found.append(one)
+            found.extend(new)
             lines, at, failures = left, 0, 0

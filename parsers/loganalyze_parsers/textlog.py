@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,13 +17,14 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
+from msgspec.structs import replace
 
-from loganalyze.model import Account, Batch, Event, LineRef, Problem, Reading
-from loganalyze_parsers.ahead import ahead
+from loganalyze.model import Account, Batch, LineRef, Problem, Reading
+from loganalyze_parsers.ahead import Behind, ahead
 from loganalyze_parsers.api import NO_NUMBER, Dialect, Line, Look, Reader, Taken
 from loganalyze_parsers.blocks import Block
 from loganalyze_parsers.commas import spelled
-from loganalyze_parsers.frames import Names, readings_frame
+from loganalyze_parsers.frames import Names, joined_rows
 from loganalyze_parsers.guarded import guarded_blocks
 from loganalyze_parsers.line_pieces import pieces
 from loganalyze_parsers.markers import MarkerIndex
@@ -86,23 +88,28 @@ class TextLog:
         with the next offset and line when all lines with a newline were read, and no more.
         """
         offset, line, told = 0, 1, self.whole is None
-        for block, looks in ahead(self._look, blocks):
-            if not told and self.whole is not None and not block.data.endswith(b"\n"):
-                self.whole(block.offset, block.first_line)
-                told = True
-            yield self._batch(self._prepared(block, looks))
-            offset, line = block.offset + len(block.data), block.first_line + len(block.bounds[0])
+        with ThreadPoolExecutor(1) as pool:
+            joining: Behind[Batch] = Behind(pool)
+            for block, looks in ahead(self._look, blocks):
+                if not told and self.whole is not None and not block.data.endswith(b"\n"):
+                    yield from joining.rest()
+                    self.whole(block.offset, block.first_line)
+                    told = True
+                yield from joining.then(self._batch(self._prepared(block, looks)))
+                offset = block.offset + len(block.data)
+                line = block.first_line + len(block.bounds[0])
+            yield from joining.rest()
         if not told and self.whole is not None:
             self.whole(offset, line)
         yield self.finish()
 
     def feed(self, block: Block) -> Batch:
         """The batch of one block, at once; blocks come in order, each of whole lines."""
-        return self._batch(self._prepared(block, self._look(block)))
+        return self._batch(self._prepared(block, self._look(block)))()
 
     def finish(self) -> Batch:
         """What was still open at the end of the input."""
-        return self._gather([reader.finish() for reader in self._readers], [], Account())
+        return self._gather([reader.finish() for reader in self._readers], [], Account())()
 
     def turn_to(self, source: int) -> None:
         """The next lines are of another input."""
@@ -138,7 +145,8 @@ class TextLog:
             self._made[self._dialects[index].name] += len(frame)
         return made
 
-    def _batch(self, prepared: _Prepared) -> Batch:
+    def _batch(self, prepared: _Prepared) -> Callable[[], Batch]:
+        """Reads the other lines; what is then left to do needs no reader, see _gather()."""
         starts = prepared.block.bounds[0]
         rest = np.flatnonzero(~prepared.taken)
         done = len(starts) - len(rest)
@@ -300,21 +308,18 @@ class TextLog:
         except (ValueError, OverflowError):  # 1.2.3, or ten thousand digits
             return None
 
-    def _gather(self, taken: list[Taken], bulk: list[pl.DataFrame], account: Account) -> Batch:
-        readings: list[Reading] = [r for t in taken for r in t.readings]
-        events: tuple[Event, ...] = tuple(e for t in taken for e in t.events)
-        problems: tuple[Problem, ...] = tuple(p for t in taken for p in t.problems)
-        frame = readings_frame(self.names.admitted(readings))
-        frames = [*bulk, *([] if frame is None else [frame])]
-        merged = pl.concat(frames, how="diagonal").sort("offset") if len(frames) > 1 else None
-        framework = self._made.most_common(1)[0][0] if self._made else ""
-        return Batch(
-            readings=merged if merged is not None else (frames[0] if frames else None),
-            events=events,
-            problems=problems,
+    def _gather(
+        self, taken: list[Taken], bulk: list[pl.DataFrame], account: Account
+    ) -> Callable[[], Batch]:
+        batch = Batch(
+            readings=None,
+            events=tuple(e for t in taken for e in t.events),
+            problems=tuple(p for t in taken for p in t.problems),
             account=account,
-            framework=framework,
+            framework=self._made.most_common(1)[0][0] if self._made else "",
         )
+        readings = self.names.admitted([r for t in taken for r in t.readings])
+        return lambda: replace(batch, readings=joined_rows(bulk, readings))
 
 
 @lru_cache(maxsize=4096)

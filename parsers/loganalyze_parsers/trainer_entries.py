@@ -47,10 +47,10 @@ class Entries(Struct, frozen=True):
     def losses(self) -> Floats:
         """The loss of each entry; NaN where it was not read or says none."""
         made = np.full(len(self.starts), np.nan)
-        for one in self.found:
-            names = [slot.name for slot in one.lesson.slots]
+        for lesson, lines, values in (part for one in self.found for part in one.apart()):
+            names = [slot.name for slot in lesson.slots]
             if "loss" in names:
-                made[one.lines] = one.values[names.index("loss")]
+                made[lines] = values[names.index("loss")]
         return made
 
 
@@ -106,11 +106,7 @@ def entries_frame(entries: Entries, lines: Ints, source: int) -> pl.DataFrame | 
         "offset": pl.Series(entries.starts[at]),
         "length": pl.Series((entries.ends - entries.starts)[at]),
     }
-    metrics = {
-        name: masked_column(rows.column(name), ~rows.held(name))
-        for name in rows.names
-        if name != _STEP
-    }
+    metrics = {name: rows.series(name) for name in rows.names if name != _STEP}
     frame = pl.DataFrame({**columns, **metrics})
     missing = [name for name in KEY_SCHEMA if name not in frame.columns]
     frame = frame.with_columns(pl.lit(None).alias(name) for name in missing)

@@ -13,10 +13,19 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from loganalyze_parsers import DIALECTS, blocks, deepspeed_bulk, kernel, lessons, text_log
+from loganalyze_parsers import (
+    DIALECTS,
+    blocks,
+    deepspeed_bulk,
+    kernel,
+    template_groups,
+    text_log,
+)
 from loganalyze_parsers.huggingface_bulk import HuggingFaceBulk
-from loganalyze_parsers.lessons import Found, Lesson, Template, Text, apply, template_of
+from loganalyze_parsers.layout_rows import Rows
+from loganalyze_parsers.lessons import Lesson, Template, Text, template_of
 from loganalyze_parsers.megatron_bulk import MegatronBulk
+from loganalyze_parsers.template_groups import apply, group_of, grouped
 from loganalyze_parsers.templates import Slot
 from paths import ROOT
 
@@ -68,16 +77,22 @@ def text_of(lines: list[bytes], *, closed: bool = True) -> Text:
 
 
 def read_by(
-    one: kernel.Kernel | None, template: Template, text: Text, *, probe: bool = False
-) -> tuple[list[int], bytes, list[int]]:
-    """Lines read by that kernel (None: numpy), the bits of their numbers, and the lines left."""
+    one: kernel.Kernel | None, templates: Template | list[Template], text: Text, *,
+    probe: bool = False,
+) -> tuple[list[int], bytes, list[int]]:  # fmt: skip
+    """Lines read by that kernel (None: numpy), the bits of their numbers, and the lines left.
+
+    NaN where a line's template does not have a name that another's has.
+    """
+    group = group_of(templates if isinstance(templates, list) else [templates])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lessons, "kernel", lambda: one)
-        found, left = apply(template, text, np.arange(len(text.starts)), probe=probe)
-    if found is None:
+        patch.setattr(template_groups, "kernel", lambda: one)
+        found, left = apply(group, text, np.arange(len(text.starts)), probe=probe)
+    if not found:
         return [], b"", left.tolist()
-    assert isinstance(found, Found)
-    return found.lines.tolist(), np.ascontiguousarray(found.values).tobytes(), left.tolist()
+    rows = Rows(found)
+    columns = [np.where(rows.held(name), rows.column(name), np.nan) for name in rows.names]
+    return rows.lines.tolist(), b"".join(one.tobytes() for one in columns), left.tolist()
 
 
 def any_template(text: bytes) -> Template:
@@ -118,9 +133,8 @@ def test_halves_are_rounded_to_even(compiled: kernel.Kernel) -> None:
         scaled = mantissa * 5 ** made.randrange(1, 4)
         texts += [f"{scaled + k}e-{made.randrange(1, 25)}" for k in (-1, 0, 1)]
         texts.append(f"{made.randrange(10**18, 10**19)}e{made.randrange(-27, 28)}")
-    kept = compiled.read(
-        any_template(b"1.5").program, *bounds_of([f"x={one}, y".encode() for one in texts])
-    )
+    programs = group_of([any_template(b"1.5")]).programs
+    kept = compiled.read(programs, *bounds_of([f"x={one}, y".encode() for one in texts]))
     wanted = [float(texts[line]) * 3.7 for line in kept.lines.tolist()]
     assert kept.values[0].tolist() == wanted
     assert len(kept.lines) > 0.9 * len(texts)
@@ -179,6 +193,49 @@ def test_mutated_lines_are_read_as_numpy_reads_them(
         assert 2 < len(by_kernel[0]) < len(lines)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_templates_that_look_at_the_same_lines(compiled: kernel.Kernel, seed: int) -> None:
+    """Lines of all makes mixed, each read by the first template that fits, as numpy does it: the
+    same lines, the same bits where a line's template has the name, and nothing where it has not."""
+    made = random.Random(seed)
+    known = templates()
+    lines = [mutated(made, made.choice(known)[0]) for _ in range(400)]
+    lines[7:7] = [line for line, _ in known]
+    text = text_of(lines)
+    group = [template for _, template in known]
+    made.shuffle(group)
+    by_kernel = read_by(compiled, group, text)
+    assert by_kernel == read_by(None, group, text)
+    assert {7, 8, 9} <= set(by_kernel[0])
+    assert read_by(compiled, [*group, *group], text) == by_kernel
+
+
+def test_more_templates_than_a_job_holds(compiled: kernel.Kernel) -> None:
+    """Templates come in groups, as many as the kernel takes; all lines are read."""
+    lines = [f"{'ab'[k % 2] * (k + 1)}={k}.5".encode() for k in range(3 * kernel.MOST_TEMPLATES)]
+    taught = [
+        template_of(line, Lesson((Slot("x", 1.0, line.index(b"=") + 1, f"{k}.5"),)))
+        for k, line in enumerate(lines)
+    ]
+    groups = list(grouped(taught))
+    assert [len(one.templates) for one in groups] == [kernel.MOST_TEMPLATES] * 3
+    text, left, found = text_of(lines), np.arange(len(lines)), []
+    for group in groups:
+        new, left = apply(group, text, left, probe=True)
+        found += new
+    assert not len(left)
+    assert Rows(found).column("x").tolist() == [k + 0.5 for k in range(len(lines))]
+
+
+def test_templates_without_names_in_common_fill_tables_of_their_own() -> None:
+    """A row has no more empty cells than numbers, however many sets of names a log has."""
+    taught = [
+        template_of(b"%d=1.5" % k, Lesson((Slot(f"name{k}", 1.0, len(str(k)) + 1, "1.5"),)))
+        for k in range(50)
+    ]
+    assert all(len(one.names) <= 2 for one in grouped(taught))
+
+
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from(["5", "12.5", "0.003", "123456789.25"]),
@@ -215,7 +272,7 @@ def samples() -> list[Path]:
 
 def all_of(data: bytes, patch: pytest.MonkeyPatch, one: kernel.Kernel | None) -> list[object]:
     """Everything that is read of a text with that kernel (None: without)."""
-    for module in (lessons, blocks):
+    for module in (template_groups, blocks):
         patch.setattr(module, "kernel", lambda: one)
     batches = list(text_log(0).batches(blocks.read_blocks(io.BytesIO(data), 4000)))
     frames = [batch.readings for batch in batches if batch.readings is not None]
