@@ -18,7 +18,8 @@ from typing import Any, BinaryIO
 
 from loganalyze_parsers import TEXT, head_of, parser_for, text_log
 from loganalyze_parsers.blocks import Block, compression, read_blocks
-from loganalyze_parsers.textlog import TextLog, parse_part
+from loganalyze_parsers.text_files import parse_part
+from loganalyze_parsers.textlog import TextLog
 from msgspec import Struct, field
 
 from loganalyze.digest import PIECE, Digest

@@ -18,6 +18,7 @@ import loganalyze_parsers
 from loganalyze_parsers import text_log
 from loganalyze_parsers.api import Dialect
 from loganalyze_parsers.failures_text import Text, texts
+from loganalyze_parsers.learnt_bulk import LearntBulk
 from loganalyze_parsers.template_reader import TemplateReader
 from loganalyze_parsers.textlog import TextLog
 
@@ -26,7 +27,7 @@ from loganalyze.plain_data import DAMAGE, PicklingError, read, told
 
 _PROGRAM = (
     FunctionType, MethodType, BuiltinFunctionType, BuiltinMethodType, re.Pattern, type, _Lazy,
-    Dialect, TemplateReader, Text,
+    Dialect, LearntBulk, TemplateReader, Text,
 )  # fmt: skip
 _NO_MATTER = frozenset({"whole", "names", "_made", "_seen_noise"})
 #: A state beyond this is not worth keeping: the log is full of lines that never repeat.

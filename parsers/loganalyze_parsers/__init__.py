@@ -62,7 +62,8 @@ from loganalyze_parsers.blocks import open_bytes
 from loganalyze_parsers.csv_table import sniffed_header
 from loganalyze_parsers.history_json import first_object
 from loganalyze_parsers.noise import ignore_rule
-from loganalyze_parsers.textlog import TextLog, parse_part, parse_text
+from loganalyze_parsers.text_files import parse_part, parse_text
+from loganalyze_parsers.textlog import TextLog
 
 #: Lines are offered in this order; the first dialect that takes numbers from a line owns them.
 DIALECTS: tuple[Dialect, ...] = (

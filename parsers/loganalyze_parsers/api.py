@@ -84,6 +84,9 @@ class Bulk(Protocol):
     def look(self, block: Block, source: int, ranks_per_node: int) -> Look | None:
         """All that can be said of a block by itself; called from threads, in any order."""
 
+    def knows(self, look: Look | None) -> bool:
+        """Whether there are lines of its own in what look() saw."""
+
     def settle(self, look: Look) -> pl.DataFrame | None:
         """The frame of all lines taken (each `line` once), by what came before.
 
@@ -96,6 +99,11 @@ class Reader(Protocol):
 
     `open` is true while it waits for the rest of something that spans lines (a wrapped row, a
     block): it is then offered every line first, markers or not.
+
+    A reader with a state may have more, so that lines can be learnt (learnt_lines.py): `alone`,
+    whether what it said of the last line did not depend on the lines before; `steady`, whether
+    nothing before makes a difference to such lines; and `went(step)`, which tells it of the last
+    of them that went by.
     """
 
     @property

@@ -108,6 +108,10 @@ class DeepSpeedBulk:
         except ValueError:
             return _Look(None, none, False)
 
+    def knows(self, look: _Look | None) -> bool:
+        """Whether there are rows."""
+        return look is not None and look.frame is not None
+
     def settle(self, look: _Look) -> pl.DataFrame | None:
         """The frame of all lines taken, or None from some block on."""
         frame = look.frame

@@ -67,6 +67,17 @@ class Names:
             return readings
         return [replace(r, values=self._own(r.values)) for r in readings]
 
+    def kept(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """A frame without the columns whose names are one too many."""
+        self._rows += len(frame)
+        most = max(self._least, self._cells // max(self._rows, 1))
+        own = [name for name in frame.columns if name.startswith("raw/")]
+        fresh = [name for name in own if name not in self._taken]
+        self._taken.update(fresh[: max(most - len(self._taken), 0)])
+        over = [name for name in fresh if name not in self._taken]
+        self.left_out.update(dict.fromkeys(over[: self._least - len(self.left_out)]))
+        return frame.drop(over) if over else frame
+
     def _own(self, values: Mapping[str, float]) -> dict[str, float]:
         return {
             name: value

@@ -78,6 +78,7 @@ class GenericReader:
     """Remembers the last counter line, for loops that print it apart, and the last step."""
 
     open = False
+    alone = False  # whether the last line told a step that nothing before it changes
 
     def __init__(self) -> None:
         """No counter yet."""
@@ -99,6 +100,7 @@ class GenericReader:
         if not _wanted(text):
             return None
         place, rest = place_of(_TENSOR.sub(r"\1", text) if "tensor(" in text else text)
+        self.alone = place is not None and place.step is not None and place.epoch is None
         values = values_of(rest)
         if _EVALUATION.match(text) and "loss" in values:
             values["val_loss"] = values.pop("loss")
@@ -133,6 +135,15 @@ class GenericReader:
     def finish(self) -> Taken:
         """Nothing is ever open."""
         return Taken()
+
+    @property
+    def steady(self) -> bool:
+        """Whether no epoch was told, by which batches would be counted on."""
+        return self._epoch is None
+
+    def went(self, step: int) -> None:
+        """A row of its own of that step went by."""
+        self._step = step
 
     def passed(self, step: int) -> None:
         """Another dialect read a row of that step: what is said of an epoch belongs to it."""

@@ -72,6 +72,10 @@ class HuggingFaceBulk:
         columns = {name: rows.series(name) for name in rows.names}
         return _Look(framed(text, block, rows.lines, source, columns), True)
 
+    def knows(self, look: _Look | None) -> bool:
+        """Whether there are rows."""
+        return look is not None and look.rows is not None
+
     def settle(self, look: _Look) -> pl.DataFrame | None:
         """The rows with their steps, or None from some block on."""
         frame = None

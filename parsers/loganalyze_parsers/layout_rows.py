@@ -9,7 +9,7 @@ import polars as pl
 
 from loganalyze_parsers.digits import Bools, Ints
 from loganalyze_parsers.frames import masked_column
-from loganalyze_parsers.lessons import Found
+from loganalyze_parsers.lessons import Formula, Found
 from loganalyze_parsers.spans import Floats
 
 
@@ -43,6 +43,35 @@ class Rows:
         if held.all() or not held.any():
             return np.full(len(self.lines), held.all())
         return np.asarray(held[self._all.which])
+
+    def formulas(self, name: str) -> tuple[Floats, Bools]:
+        """Values that formulas give for a name, 0.0 where none does; and where one does."""
+        values, told = np.zeros(len(self.lines)), np.zeros(len(self.lines), dtype=bool)
+        for number, lesson in enumerate(self._all.lessons):
+            for formula in (one for one in lesson.formulas if one.name == name):
+                mine = self._all.which == number
+                values[mine], told[mine] = self._computed(formula, mine), True
+        return values, told
+
+    def _computed(self, formula: Formula, mine: Bools) -> Floats:
+        value = np.zeros(int(mine.sum()))
+        for part in formula.parts:
+            value = value * 1000.0 + self.column(part)[mine]
+        value = value * formula.factor
+        if formula.by:
+            with np.errstate(all="ignore"):  # a share of nothing
+                value = value / (self.column(formula.by)[mine] * formula.share)
+        return value
+
+    @property
+    def divisors(self) -> frozenset[str]:
+        """Slots by which formulas divide."""
+        return frozenset(formula.by for one in self._all.lessons for formula in one.formulas)
+
+    @property
+    def computed(self) -> tuple[str, ...]:
+        """Names that formulas give, in order."""
+        return tuple(sorted({f.name for one in self._all.lessons for f in one.formulas}))
 
     def constant(self, name: str) -> pl.Series:
         """What the lessons say of `name`, row by row; null where one says nothing."""

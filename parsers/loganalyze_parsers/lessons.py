@@ -39,11 +39,25 @@ MAX_LENGTH = 1 << 15
 PADDING = 1 << 17
 
 
+class Formula(Struct, frozen=True):
+    """A value that more than one slot tells: parts * factor / (by * share).
+
+    parts: slots whose digits follow each other, three at a time (12,345). by: a slot, or none.
+    """
+
+    name: str
+    parts: tuple[str, ...]
+    factor: float = 1.0
+    by: str = ""
+    share: float = 1.0
+
+
 class Lesson(Struct, frozen=True):
     """What a teaching line says: the numbers in it in order, and what is constant."""
 
     slots: tuple[Slot, ...]
     constants: dict[str, int | None] = field(default_factory=dict)  # e.g. the rank in the prefix
+    formulas: tuple[Formula, ...] = ()
 
 
 class Segment(Struct, frozen=True):

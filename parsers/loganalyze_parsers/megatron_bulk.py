@@ -45,6 +45,10 @@ class MegatronBulk:
         self._ranks_per_node = 1
         self._templates = TemplateReader(_has_one_mark, self._teach)
 
+    def knows(self, look: pl.DataFrame | None) -> bool:
+        """There is only a frame where there are lines."""
+        return look is not None
+
     def settle(self, look: pl.DataFrame) -> pl.DataFrame:
         """The frame as it is: a training line says all of itself."""
         return look

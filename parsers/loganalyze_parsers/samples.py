@@ -15,7 +15,7 @@ from pathlib import Path
 from loganalyze.model import Batch
 from loganalyze_parsers.api import Dialect, Parser
 from loganalyze_parsers.frames import KEY_SCHEMA
-from loganalyze_parsers.textlog import parse_text
+from loganalyze_parsers.text_files import parse_text
 
 Row = tuple[int | None, dict[str, float]]
 

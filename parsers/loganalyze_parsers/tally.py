@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from msgspec import Struct, field
 
 from loganalyze.model import Account
+
+_SAMPLES = 20
 
 
 class Tally(Struct):
@@ -17,6 +20,25 @@ class Tally(Struct):
     ignored: Counter[str] = field(default_factory=Counter)
     unknown: int = 0
     samples: list[str] = field(default_factory=list)
+
+    def line(self, rules: Sequence[str], unknown: str, *, read: bool) -> None:
+        """Count what became of a line. unknown: its text, where no rule and no reader knew it."""
+        if read:
+            self.read += 1
+        elif unknown or not rules:
+            self.unknown += 1
+            if len(self.samples) < _SAMPLES:
+                self.samples.append(unknown[:200])
+        else:
+            self.ignored[rules[0]] += 1
+
+    def known(self, rules: Sequence[str | None]) -> None:
+        """Count lines whose fate is remembered (None: unknown, and shown when new)."""
+        counts = Counter(rules)
+        self.lines += len(rules)
+        self.unknown += counts.pop(None, 0)
+        for rule, count in counts.items():
+            self.ignored[str(rule)] += count
 
     def account(self) -> Account:
         """What was counted so far."""

@@ -25,15 +25,21 @@ class TemplateReader:
     """Keeps the templates learnt so far and reads blocks with them; safe in threads."""
 
     def __init__(
-        self, may_teach: Callable[[bytes], bool], teacher: Teacher, most: int = MAX_TEMPLATES
+        self,
+        may_teach: Callable[[bytes], bool],
+        teacher: Teacher,
+        most: int = MAX_TEMPLATES,
+        sample: int = 0,
     ) -> None:
         """may_teach: a quick look at a line; teacher: its lesson, None if it must go slowly.
 
-        most: templates that are learnt.
+        most: templates that are learnt. sample: of the lines of a block only so many are looked
+        at for something to learn (0: all).
         """
         self._may_teach = may_teach
         self._most = most
         self._teacher = teacher
+        self._sample = sample
         self._templates: list[Template] = []
         self._hits: dict[int, int] = {}  # lines of the last block, by the lesson's id
         self._orders: dict[tuple[int, ...], tuple[Group, ...]] = {}
@@ -87,20 +93,21 @@ class TemplateReader:
     def _learn(self, text: Text, lines: Ints, found: list[Found]) -> None:
         """Read what is left with templates learnt from it."""
         failures = at = 0
+        stride = max(1, len(lines) // self._sample) if self._sample else 1
+        tried: set[int] = set()
         while at < len(lines) and failures < _MAX_FAILURES and len(self._templates) < self._most:
-            line = text.raw[int(text.starts[lines[at]]) : int(text.ends[lines[at]])]
-            at += 1
-            if not self._may_teach(line):
+            number, at = int(lines[at]), at + stride
+            line = text.raw[int(text.starts[number]) : int(text.ends[number])]
+            if number in tried or not self._may_teach(line):
                 continue
+            tried.add(number)
             failures += 1
             lesson = self._teacher(line)
             if lesson is None:
                 continue
             template = template_of(line, lesson)
-            new, left = apply(
-                group_of([template]), text, lines[at - 1 :], probe=bool(self._templates)
-            )
-            if not any(len(one.lines) and one.lines[0] == lines[at - 1] for one in new):
+            new, left = apply(group_of([template]), text, lines, probe=bool(self._templates))
+            if not any((one.lines == number).any() for one in new):
                 continue  # it does not read its own teacher
             self._templates.append(template)
             found.extend(new)

@@ -11,12 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from msgspec import Struct
 from msgspec.structs import replace
 
 from loganalyze.model import Account, Batch, LineRef, Problem, Reading
@@ -25,34 +23,22 @@ from loganalyze_parsers.api import NO_NUMBER, Dialect, Line, Look, Reader, Taken
 from loganalyze_parsers.blocks import Block
 from loganalyze_parsers.commas import spelled
 from loganalyze_parsers.frames import Names, joined_rows
-from loganalyze_parsers.guarded import guarded_blocks
+from loganalyze_parsers.learnt_bulk import LearntBulk
+from loganalyze_parsers.learnt_lines import Ask, Said
 from loganalyze_parsers.line_pieces import pieces
 from loganalyze_parsers.markers import MarkerIndex
 from loganalyze_parsers.prefixes import clean, peel, ranks_per_node
+from loganalyze_parsers.prepared import Prepared, prepared
 from loganalyze_parsers.tally import Tally
 
 #: A piece longer than this is looked at only as far (verl prints lines of 30 kB).
 MAX_PIECE_CHARS = 1_000_000
-_SAMPLES = 20
 #: Lines without markers whose fate is remembered: noise repeats itself.
 _MAX_SEEN = 50_000
 _MAX_SEEN_BYTES = 4096  # of one such line
 _MOST_LINES = 200_000  # looked at together: a block may be nothing but line ends
+_MOST_SHOWN = 64  # lines that went by in bulk, to a reader that waits for more (a traceback: 30)
 _NEW = "\0"  # in place of a rule: a line whose fate is not remembered
-
-
-class _Prepared(Struct, frozen=True):
-    """A block, and what the bulk ways took of it.
-
-    taken: which lines. steps: their steps. last: for each dialect that took some, the last of its
-    lines at or before each line (-1 before the first).
-    """
-
-    block: Block
-    frames: list[pl.DataFrame]
-    taken: npt.NDArray[np.bool_]
-    steps: npt.NDArray[np.int64]
-    last: dict[int, npt.NDArray[np.int64]]
 
 
 class TextLog:
@@ -80,6 +66,29 @@ class TextLog:
         self._stateless = sum(1 << i for i, one in enumerate(dialects) if one.stateless)
         self._open = 0  # bits of the readers that wait for more
         self._told_unclear = False
+        self._learnt = LearntBulk(self._fresh)
+
+    def _fresh(self, ranks_per_node: int) -> Ask:
+        """A reader of lines without context, for what is learnt."""
+        log = TextLog(self._dialects, self._ignore_rule, 0)
+        log._ranks_per_node = ranks_per_node
+        return log.alone
+
+    def alone(self, raw: bytes) -> Said | None:
+        """What a dialect, and no other, says of a line whose meaning no other line decides."""
+        self._made.clear()
+        taken = self._line(raw, (0, 1), self._markers.wanted([raw])[0], Tally())
+        if self._open or len(taken) != 1 or len(taken[0].readings) != 1 or len(self._made) != 1:
+            return None
+        ((said,), (name,)) = taken[0].readings, self._made
+        owner = next(i for i, one in enumerate(self._dialects) if one.name == name)
+        if taken[0].events or taken[0].problems or said.ref.length != len(raw):
+            return None
+        if not (self._stateless >> owner & 1 or getattr(self._readers[owner], "alone", False)):
+            return None
+        return Said(
+            owner=owner, step=said.step, rank=said.rank, wall_s=said.wall_s, values=said.values
+        )
 
     def batches(self, blocks: Iterator[Block]) -> Iterator[Batch]:
         """One batch a block, and a last one for what was open at the end.
@@ -117,8 +126,11 @@ class TextLog:
 
     def _look(self, block: Block) -> list[Look | None]:
         """What each bulk way sees in a block; runs in threads, in any order."""
-        per_node = self._per_node(block)
-        return [bulk.look(block, self._source, per_node) if bulk else None for bulk in self._bulks]
+        per_node, source = self._per_node(block), self._source
+        looks = [bulk.look(block, source, per_node) if bulk else None for bulk in self._bulks]
+        both = zip(self._bulks, looks, strict=True)
+        known = any(bulk.knows(look) for bulk, look in both if bulk)
+        return [*looks, self._learnt.look(block, source, per_node, known=known)]
 
     def _per_node(self, block: Block) -> int:
         """Ranks on a node, by the input's first block (which is looked at before all others)."""
@@ -126,26 +138,23 @@ class TextLog:
             self._ranks_per_node = ranks_per_node(block.data.decode("utf-8", "replace"))
         return self._ranks_per_node
 
-    def _prepared(self, block: Block, looks: Sequence[Look | None]) -> _Prepared:
+    def _prepared(self, block: Block, looks: Sequence[Look | None]) -> Prepared:
         """The lines that a dialect takes by the column."""
-        count = len(block.bounds[0])
-        made = _Prepared(block, [], np.zeros(count, bool), np.zeros(count, np.int64), {})
-        for index, (bulk, look) in enumerate(zip(self._bulks, looks, strict=True)):
+        made = prepared(block)
+        for index, (bulk, look) in enumerate(zip(self._bulks, looks[:-1], strict=True)):
             frame = bulk.settle(look) if bulk and look is not None else None
-            if frame is None or not len(frame):
-                continue
-            at = frame["line"].to_numpy() - block.first_line
-            last = np.full(count, -1)
-            last[at] = at
-            made.frames.append(frame)
-            made.taken[at] = True
-            steps = frame["step"]
-            made.steps[at] = (steps.fill_null(-1) if steps.null_count() else steps).to_numpy()
-            made.last[index] = np.maximum.accumulate(last)
-            self._made[self._dialects[index].name] += len(frame)
+            if frame is not None and len(frame):
+                self._take(made, index, frame)
+        for index, frame in self._learnt.settle(looks[-1], self._readers):
+            if len(frame := self.names.kept(made.free(frame))):
+                self._take(made, index, frame)
         return made
 
-    def _batch(self, prepared: _Prepared) -> Callable[[], Batch]:
+    def _take(self, made: Prepared, index: int, frame: pl.DataFrame) -> None:
+        made.take(index, frame)
+        self._made[self._dialects[index].name] += len(frame)
+
+    def _batch(self, prepared: Prepared) -> Callable[[], Batch]:
         """Reads the other lines; what is then left to do needs no reader, see _gather()."""
         starts = prepared.block.bounds[0]
         rest = np.flatnonzero(~prepared.taken)
@@ -155,11 +164,11 @@ class TextLog:
         told = 0  # lines before this one that the readers know to have gone by
         for first in range(0, len(rest), _MOST_LINES):
             told = self._some(prepared, rest[first : first + _MOST_LINES], told, taken, tally)
-        self._pass(prepared, told, len(starts))
+        taken.extend(self._pass(prepared, told, len(starts)))
         return self._gather(taken, prepared.frames, tally.account())
 
     def _some(
-        self, prepared: _Prepared, rest: npt.NDArray[np.int64], told: int,
+        self, prepared: Prepared, rest: npt.NDArray[np.int64], told: int,
         taken: list[Taken], tally: Tally,
     ) -> int:  # fmt: skip
         """Lines one by one, but for those whose fate is remembered; what `told` is now."""
@@ -183,29 +192,44 @@ class TextLog:
                     continue
                 index = int(rest[i])
                 if wanted or self._open:
-                    self._pass(prepared, told, index)
+                    taken.extend(self._pass(prepared, told, index))
                     told = index + 1
                 place = (block.offset + int(starts[index]), block.first_line + index)
                 taken.extend(self._line(lines[i], place, wanted, tally))
             at = one + 1
-        self._count_known(known, tally)
+        tally.known(known)
         return told
 
-    def _count_known(self, rules: Sequence[str | None], tally: Tally) -> None:
-        """Account for lines whose fate is remembered (None: unknown, and shown when new)."""
-        counts = Counter(rules)
-        tally.lines += len(rules)
-        tally.unknown += counts.pop(None, 0)
-        for rule, count in counts.items():
-            tally.ignored[str(rule)] += count
+    def _pass(self, prepared: Prepared, first: int, end: int) -> list[Taken]:
+        """Tell the readers of the last of the lines in [first, end) that went by in bulk.
 
-    def _pass(self, prepared: _Prepared, first: int, end: int) -> None:
-        """Tell the readers of the last of the lines in [first, end) that went by in bulk."""
-        for dialect, last_before in prepared.last.items():
-            last = int(last_before[end - 1]) if end else -1
-            if last >= first:
-                self._readers[dialect].passed(int(prepared.steps[last]))
-                self._note_open(dialect)
+        Those that wait for more are shown the first of them, which may be the end of something.
+        """
+        found = self._show(prepared, first, end) if self._open else []
+        for dialect, step in prepared.passed(first, end):
+            reader = self._readers[dialect]
+            getattr(reader, "went", reader.passed)(step)
+            self._note_open(dialect)
+            for index in self._followers:
+                if index != dialect and step >= 0:
+                    self._readers[index].passed(step)
+        return found
+
+    def _show(self, prepared: Prepared, first: int, end: int) -> list[Taken]:
+        block, starts, ends = prepared.block, *prepared.block.bounds
+        found: list[Taken] = []
+        for at in (first + np.flatnonzero(prepared.taken[first:end])[:_MOST_SHOWN]).tolist():
+            raw = block.data[starts[at] : ends[at]]
+            place = block.first_line + at, block.offset + int(starts[at])
+            ref = LineRef(source=self._source, line=place[0], offset=place[1], length=len(raw))
+            line = self._clean_line(raw.decode("utf-8", "replace"), ref, None)
+            for index in _indices(self._open):
+                if prepared.is_of(index, at):
+                    continue
+                taken = self._fed(index, line)
+                self._note_open(index)
+                found.extend([taken] if taken is not None and not taken.readings else [])
+        return found
 
     def _note_open(self, index: int) -> None:
         bit = 1 << index
@@ -241,18 +265,8 @@ class TextLog:
                 rules.append(rule)
         if quiet and not taken and len(raw) < _MAX_SEEN_BYTES and len(self._seen_noise) < _MAX_SEEN:
             self._seen_noise[raw] = rules[0] if rules and not unknown else None
-        self._count(tally, read, rules, unknown)
+        tally.line(rules, unknown, read=read)
         return taken
-
-    def _count(self, tally: Tally, read: bool, rules: list[str], unknown: str) -> None:
-        if read:
-            tally.read += 1
-        elif unknown or not rules:
-            tally.unknown += 1
-            if len(tally.samples) < _SAMPLES:
-                tally.samples.append(unknown[:200])
-        else:
-            tally.ignored[rules[0]] += 1
 
     def _clean_line(self, text: str, ref: LineRef, before: int | None) -> Line:
         """before: the rank of the piece before it on the same line."""
@@ -326,20 +340,3 @@ class TextLog:
 def _indices(bits: int) -> tuple[int, ...]:
     """Which bits are set, from the lowest."""
     return tuple(index for index in range(bits.bit_length()) if bits >> index & 1)
-
-
-def parse_text(
-    path: Path, source: int, dialects: Sequence[Dialect], ignore_rule: Callable[[str], str | None]
-) -> Iterator[Batch]:
-    """All batches of a text file; a broken compressed stream ends it with a Problem."""
-    yield from parse_part(TextLog(dialects, ignore_rule, source), path, source)
-
-
-def parse_part(log: TextLog, path: Path, source: int) -> Iterator[Batch]:
-    """The same for one part of a rotated log, with what the log knows from the parts before."""
-    log.turn_to(source)
-    blocks, told = guarded_blocks(path)
-    yield from log.batches(blocks)
-    told.extend(log.names.problems(str(path)))
-    if told:
-        yield Batch(readings=None, problems=tuple(told))

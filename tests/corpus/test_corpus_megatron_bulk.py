@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from loganalyze_parsers import megatron
-from loganalyze_parsers.textlog import parse_text
+from loganalyze_parsers.text_files import parse_text
 from msgspec.structs import replace
 from paths import CORPUS, needs_corpus
 from polars.testing import assert_frame_equal

@@ -9,7 +9,7 @@ import pytest
 from loganalyze_parsers import DIALECTS, failures, launcher
 from loganalyze_parsers.noise import ignore_rule
 from loganalyze_parsers.prefixes import clean, peel
-from loganalyze_parsers.textlog import parse_text
+from loganalyze_parsers.text_files import parse_text
 from paths import CORPUS, SHARED, needs_corpus
 
 from loganalyze.model import Event

@@ -1,0 +1,187 @@
+"""The bulk way of lines that no dialect has one for: by templates learnt from its readers.
+
+Only for inputs in which no other bulk way finds anything, and only of lines that their readers
+read without regard to the lines before. What is read is held against the readers time and again
+(the lowest and highest values of each block); at the first difference this way is given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import polars as pl
+from msgspec import Struct
+
+from loganalyze_parsers.api import Reader
+from loganalyze_parsers.blocks import Block
+from loganalyze_parsers.bulk_lines import framed, is_a_time, others, text_of
+from loganalyze_parsers.digits import Bools, Ints
+from loganalyze_parsers.frames import KEY_SCHEMA, masked_column
+from loganalyze_parsers.layout_rows import Rows
+from loganalyze_parsers.learnt_lines import OTHER, TIME, TIME_PARTS, Ask, lesson_of, wall_seconds
+from loganalyze_parsers.lessons import Lesson, Text
+from loganalyze_parsers.prefixes import clean, peel
+from loganalyze_parsers.template_reader import TemplateReader
+
+#: Lines of an input's first block below which learning is not worth it.
+LEAST_LINES = 200
+_MOST_TEMPLATES = 32
+#: Lines of a block that are looked at for something to learn, and those that may teach nothing.
+_LOOKED_AT, _MOST_REFUSED = 256, 100
+#: Columns of a block whose lowest and highest values are held against the readers.
+_HELD_AGAINST = 6
+
+
+class Look(Struct, frozen=True):
+    """Frames of lines read, each with the dialect that they are of.
+
+    steady: whether the other lines of the block tell of no epochs.
+    """
+
+    frames: tuple[tuple[int, pl.DataFrame], ...]
+    steady: bool
+
+
+class LearntBulk:
+    """Reads blocks of one input; keeps what it learnt from block to block."""
+
+    def __init__(self, reader: Callable[[int], Ask]) -> None:
+        """reader: makes a fresh one that reads a line by itself; given the ranks of a node."""
+        self._reader = reader
+        self._per_node = 1
+        self._begun = False
+        self._on = True
+        self._refused = 0
+        self._templates = TemplateReader(
+            lambda raw: self._refused < _MOST_REFUSED, self._teach, _MOST_TEMPLATES, _LOOKED_AT
+        )
+
+    def look(
+        self, block: Block, source: int, ranks_per_node: int, *, known: bool
+    ) -> Look | None:
+        """What is read of a block. known: whether another bulk way knows lines of it."""
+        self._per_node = ranks_per_node
+        if not self._begun:  # the first block is looked at before all others
+            self._begun = True
+            self._on = not known and len(block.bounds[0]) >= LEAST_LINES
+        if not self._on or b"\r" in block.data:
+            return None
+        text = text_of(block)
+        found = self._templates.read(text, np.arange(len(text.starts)))
+        if not found:
+            return None
+        rows = Rows(found)
+        fine = _may_be_so(rows)
+        try:
+            frame = _frame(text, block, rows, source).filter(fine)
+        except ValueError:
+            self._on = False
+            return None
+        owners = rows.constant("owner").to_numpy()[fine]
+        if not self._is_true(frame, block, owners):
+            self._on = False
+            return None
+        taken = [(int(one), frame.filter(owners == one)) for one in np.unique(owners)]
+        return Look(tuple(taken), b"poch" not in others(text, found))
+
+    def settle(
+        self, look: Look | None, readers: Sequence[Reader]
+    ) -> Iterator[tuple[int, pl.DataFrame]]:
+        """The frames, each with its dialect, by what the readers know of the lines before.
+
+        A reader may say (`steady`) that what came before has no part in such lines.
+        """
+        for owner, frame in look.frames if look is not None else ():
+            if look is not None and look.steady and getattr(readers[owner], "steady", True):
+                yield owner, frame
+
+    def _teach(self, raw: bytes) -> Lesson | None:
+        lesson = self._lesson(raw)
+        self._refused += lesson is None
+        return lesson
+
+    def _lesson(self, raw: bytes) -> Lesson | None:
+        text = clean(raw.decode("utf-8", "replace"))
+        if not any(map(str.isdigit, text)):
+            return None
+        prefix = text[: len(text.rstrip()) - len(peel(text).text)].encode()
+        if not raw.startswith(prefix):
+            return None
+        return lesson_of(raw, len(prefix), self._reader(self._per_node))
+
+    def _is_true(self, frame: pl.DataFrame, block: Block, owners: Ints) -> bool:
+        """Whether the readers say the same of some lines: ends, and extremes of some columns."""
+        ask = self._reader(self._per_node)
+        names = [name for name in frame.columns if name not in KEY_SCHEMA]
+        for row in sorted(set(_telling(frame, names))):
+            first, size = frame["offset"][row] - block.offset, frame["length"][row]
+            said = ask(block.data[first : first + size])
+            values = {n: v for n in names if (v := frame[n][row]) is not None}
+            told = frame.select("step", "rank", "wall_s").row(row)
+            if said is None or dict(said.values) != values or said.owner != owners[row]:
+                return False
+            if (said.step, said.rank, said.wall_s) != told:
+                return False
+        return True
+
+
+def _may_be_so(rows: Rows) -> Bools:
+    """Rows without a zero where their readers make something else of one."""
+    fine: Bools = rows.constant("zeros").to_numpy() == 1
+    if fine.all():
+        return fine
+    zero = np.zeros(len(fine), dtype=bool)
+    for name in rows.names:
+        if name in rows.divisors or not name.startswith((OTHER, TIME)):
+            zero |= rows.held(name) & (rows.column(name) == 0.0)
+    return fine | ~zero
+
+
+def _telling(frame: pl.DataFrame, names: Sequence[str]) -> Iterator[int]:
+    """Rows whose lines are asked for again."""
+    if not len(frame):
+        return
+    yield from (0, len(frame) - 1)
+    turn = int(frame["line"][0]) % max(len(names), 1)
+    for name in [*names, *names][turn : turn + min(_HELD_AGAINST, len(names))]:
+        places = (frame[name].arg_min(), frame[name].arg_max())
+        yield from (place for place in places if place is not None)
+
+
+def _frame(text: Text, block: Block, rows: Rows, source: int) -> pl.DataFrame:
+    """Columns of the lines found; ValueError where the time of one is no time."""
+    told = [name for name in rows.names if not name.startswith((OTHER, TIME))]
+    columns = {name: _column(rows, name) for name in dict.fromkeys((*told, *rows.computed))}
+    columns["step"] = columns["step"].cast(pl.Int64)
+    columns["rank"] = rows.constant("rank")
+    timed = rows.held(TIME + "year")
+    if timed.any():
+        columns["wall_s"] = _wall_s(rows, timed)
+    return framed(text, block, rows.lines, source, columns)
+
+
+def _column(rows: Rows, name: str) -> pl.Series:
+    """Values of a name, by slots and by formulas."""
+    if name not in rows.computed:
+        return rows.series(name)
+    values, told = rows.formulas(name)
+    if name in rows.names:
+        held = rows.held(name)
+        values, told = np.where(held, rows.column(name), values), told | held
+    return pl.Series(values) if told.all() else masked_column(values, ~told)
+
+
+def _wall_s(rows: Rows, timed: Bools) -> pl.Series:
+    times = {part: rows.column(TIME + part) for part in TIME_PARTS}
+    if not is_a_time(times)[timed].all():
+        raise ValueError("a time that is none")
+    seconds = np.zeros(len(timed))
+    digits = rows.constant("fraction").to_numpy()
+    has_fraction = TIME + "fraction" in rows.names
+    fraction = rows.column(TIME + "fraction") if has_fraction else seconds
+    for count in np.unique(digits[timed]).tolist():
+        mine = timed & (digits == count)
+        own = {part: values[mine] for part, values in times.items()}
+        seconds[mine] = wall_seconds(own, fraction[mine], count)
+    return pl.Series(seconds) if timed.all() else masked_column(seconds, ~timed)
