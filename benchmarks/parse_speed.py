@@ -74,6 +74,8 @@ CASES = (
     Case("Megatron, five times", "train.log", speed_logs.megatron, 5_000_000, 500_000),
     Case("Hugging Face console", "train.log", speed_logs.huggingface, 1_000_000, 100_000,
          (("huggingface_ast", 20.0),)),
+    Case("Loop of one's own", "train.log", speed_logs.loop, 1_000_000, 100_000,
+         (("loop_line", 0.0),)),
     Case("DeepSpeed log", "train.log", speed_logs.deepspeed, 660_000, 66_000,
          (("deepspeed_three", 4.0),)),
     Case("TensorBoard events", "events.out.tfevents.1.x", speed_logs.nothing, 300_000, 30_000,

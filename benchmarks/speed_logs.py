@@ -74,6 +74,20 @@ def huggingface(path: Path, rows: int, seed: int = 1) -> None:
                 file.write("Some tokens of the batch were cut off\n")
 
 
+def loop(path: Path, steps: int, seed: int = 1) -> None:
+    """The console of a loop of one's own: a line a step, and a check-point now and then."""
+    made = random.Random(seed)
+    with path.open("w") as file:
+        for step in range(1, steps + 1):
+            file.write(
+                f"step {step:7d} | loss {2 + 8 * step**-0.1 + made.gauss(0, 0.03):.6f} | "
+                f"lr {3e-4 * (1 - step / steps / 1.1):.2e} | norm {made.uniform(0.1, 2):.4f} | "
+                f"dt {made.gauss(203, 3):.2f}ms | tok/s {made.gauss(12050, 100):.1f}\n"
+            )
+            if step % 1000 == 0:
+                file.write(f"saving checkpoint to out/ckpt_{step}.pt\n")
+
+
 def deepspeed(path: Path, steps: int, seed: int = 1) -> None:
     """An engine's console: a progress line and a throughput line each step."""
     made = random.Random(seed)

@@ -84,6 +84,20 @@ def huggingface_ast(path: Path) -> int:
     return len(pd.DataFrame(rows))
 
 
+def loop_line(path: Path) -> int:
+    """One pattern for the line of a loop of one's own, into pandas."""
+    import pandas as pd
+
+    names = ("step", "loss", "lr", "norm", "dt", "tokens")
+    pattern = re.compile(
+        r"step +(\d+) \| loss ([\d.]+) \| lr ([\d.e+-]+) \| norm ([\d.]+) \| dt ([\d.]+)ms \| "
+        r"tok/s ([\d.]+)"
+    )
+    with path.open() as file:
+        found = [match.groups() for line in file if (match := pattern.match(line))]
+    return len(pd.DataFrame(found, columns=names).astype(float))
+
+
 def deepspeed_three(path: Path) -> int:
     """Three patterns on each line, into pandas."""
     import pandas as pd
@@ -186,6 +200,7 @@ def make_events(path: Path) -> int:
 PEERS: dict[str, Callable[[Path], int]] = {
     "megatron_fields": megatron_fields,
     "megatron_line": megatron_line,
+    "loop_line": loop_line,
     "huggingface_ast": huggingface_ast,
     "deepspeed_three": deepspeed_three,
     "json_lines": json_lines,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import gc
 import os
 import sys
 import threading
@@ -96,9 +95,6 @@ def program() -> NoReturn:
 
 def main() -> NoReturn:
     """Run the command line; known errors become one line and their exit code."""
-    # Nearly all objects of a run stay to its end: to look for cycles at Python's own pace (every
-    # 700 objects) takes a tenth of a short command's time.
-    gc.set_threshold(50_000)
     try:
         code = cli.main(prog_name="loganalyze", standalone_mode=False)
         sys.stdout.flush()  # so that a full disk behind it is told below

@@ -46,7 +46,9 @@ class Spiller:
             self._loading = Thread(target=import_module, args=("pyarrow.ipc",), daemon=True)
             self._loading.start()  # it takes a sixth of a second, beside the reading
         if self._bytes >= self._least:
-            frames[self._done :] = [mapped(pl.concat(frames[self._done :], how="diagonal"))]
+            # In one piece each: all that looks at a column later goes from chunk to chunk.
+            joined = pl.concat(frames[self._done :], how="diagonal", rechunk=True)
+            frames[self._done :] = [mapped(joined)]
             self._done, self._bytes = len(frames), 0
             release()
         self._seen = len(frames)
