@@ -19,6 +19,7 @@ PIECE = 16 << 20
 #: Read and hashed at once; between two chunks the thread waits for its turn in the interpreter,
 #: which takes longer than to hash a small one.
 _CHUNK = PIECE
+_LEAST_CHUNK = 64 << 10  # what has no size yet, or grows
 
 
 class Digest:
@@ -109,9 +110,8 @@ def digest_of(path: Path, size: int | None = None) -> Digest:
 def _hashed(path: Path, size: int | None = None) -> Digest:
     digest = Digest()
     with path.open("rb", buffering=0) as file:
-        left = file.seek(0, os.SEEK_END) if size is None else size
-        file.seek(0)
-        room = memoryview(bytearray(min(_CHUNK, max(left, 1))))
+        left = os.fstat(file.fileno()).st_size if size is None else size
+        room = memoryview(bytearray(min(_CHUNK, max(left, _LEAST_CHUNK))))
         while count := file.readinto(room if size is None else room[: size - digest.size]):
             digest.update(room[:count])
     return digest

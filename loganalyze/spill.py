@@ -44,7 +44,7 @@ class Spiller:
         self._bytes += sum(int(frame.estimated_size()) for frame in frames[self._seen :])
         if not self._loading and 8 * self._bytes > self._least:
             self._loading = Thread(target=import_module, args=("pyarrow.ipc",), daemon=True)
-            self._loading.start()  # it takes a sixth of a second, beside the reading
+            self._loading.start()  # it takes a while, beside the reading
         if self._bytes >= self._least:
             # In one piece each: all that looks at a column later goes from chunk to chunk.
             joined = pl.concat(frames[self._done :], how="diagonal", rechunk=True)

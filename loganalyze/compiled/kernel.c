@@ -208,7 +208,7 @@ static const uint8_t *end_of(const uint8_t *at, const uint8_t *limit, const Step
 /* Digits with `decimals` of them behind a point, and where they end; NULL if there are none. The
    byte that ends the number is no digit; where it is a point, the number can have none. */
 INLINE const uint8_t *free_number(const uint8_t *at, const uint8_t *end, const Step *step,
-                                         uint64_t *value) {
+                                  uint64_t *value) {
     const uint8_t *begin = at, *last = end - at < step->length ? end : at + step->length - 1;
     unsigned digit;
     *value = 0;
@@ -322,7 +322,7 @@ INLINE int may_be(const Job *job, const Template *template, const Probe *probe, 
     return same(at, template->text + probe->step->place, length);
 }
 
-/* Reads all lines of a job; how many were read. No line is tried beyond MOST_TEMPLATES. */
+/* Reads all lines of a job; how many were read. Templates beyond MOST_TEMPLATES are not tried. */
 API TWICE int64_t loganalyze_read(Job *job) {
     Probe probes[MOST_TEMPLATES];
     int64_t done = 0, count = job->template_count;

@@ -2,7 +2,8 @@
 
 Only for inputs in which no other bulk way finds anything, and only of lines that their readers
 read without regard to the lines before. What is read is held against the readers time and again
-(the lowest and highest values of each block); at the first difference this way is given up.
+(rows spread over each block, its lowest and highest values); at the first difference this way is
+given up.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ LEAST_LINES = 200
 _MOST_TEMPLATES = 32
 #: Lines of a block that are looked at for something to learn, and those that may teach nothing.
 _LOOKED_AT, _MOST_REFUSED = 256, 100
-#: Columns of a block whose lowest and highest values are held against the readers.
-_HELD_AGAINST = 6
+#: Columns of a block whose lowest and highest values are held against the readers, and rows.
+_COLUMNS, _ROWS = 6, 8
 
 
 class Look(Struct, frozen=True):
@@ -111,7 +112,7 @@ class LearntBulk:
         return lesson_of(raw, len(prefix), self._reader(self._per_node))
 
     def _is_true(self, frame: pl.DataFrame, block: Block, owners: Ints) -> bool:
-        """Whether the readers say the same of some lines: ends, and extremes of some columns."""
+        """Whether the readers say the same of some lines: spread rows, extremes of some columns."""
         ask = self._reader(self._per_node)
         names = [name for name in frame.columns if name not in KEY_SCHEMA]
         for row in sorted(set(_telling(frame, names))):
@@ -142,9 +143,9 @@ def _telling(frame: pl.DataFrame, names: Sequence[str]) -> Iterator[int]:
     """Rows whose lines are asked for again."""
     if not len(frame):
         return
-    yield from (0, len(frame) - 1)
+    yield from np.linspace(0, len(frame) - 1, _ROWS).astype(np.int64).tolist()
     turn = int(frame["line"][0]) % max(len(names), 1)
-    for name in [*names, *names][turn : turn + min(_HELD_AGAINST, len(names))]:
+    for name in [*names, *names][turn : turn + min(_COLUMNS, len(names))]:
         places = (frame[name].arg_min(), frame[name].arg_max())
         yield from (place for place in places if place is not None)
 

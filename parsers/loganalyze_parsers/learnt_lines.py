@@ -19,7 +19,7 @@ from loganalyze import lazy
 from loganalyze_parsers.bulk_lines import epoch_seconds
 from loganalyze_parsers.lessons import Formula, Lesson
 from loganalyze_parsers.numbers import BYTES, MAGNITUDE
-from loganalyze_parsers.spans import Floats
+from loganalyze_parsers.spans import Floats, free_number
 from loganalyze_parsers.templates import Slot, simple_number
 
 #: Numbers of a line; verl prints two hundred.
@@ -32,16 +32,14 @@ TIME_PARTS = ("year", "month", "day", "hour", "minute", "second")
 #: Not in a word, not the tail of a number or of a version, and not its beginning.
 _NUMBER = lazy.pattern(
     rb"\x1b\[[0-9;?]*[A-Za-z]"
-    rb"|(?<![A-Za-z0-9_.,])(-?\d{1,15}(?:\.\d{1,17})?(?:[eE][-+]?\d{1,2})?"
+    rb"|(?<![A-Za-z0-9_.,])(-?\d{1,14}(?:\.\d{1,20})?(?:[eE][-+]?\d{1,2})?"
     rb"|\d{1,3}(?:,\d{3}){1,3})(?![\d]|[.,]\d)"
 )
 _TIMESTAMP = lazy.pattern(
     rb"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(?!\d)"
 )
 _FACTORS = tuple(
-    dict.fromkeys(
-        (1.0, 1e-3, 0.01, 1e-6, 60.0, 3600.0, *MAGNITUDE.values(), *BYTES.values(), 0.001 * 1e-3)
-    )
+    dict.fromkeys((1.0, 1e-3, 0.01, 1e-6, 60.0, 3600.0, *MAGNITUDE.values(), *BYTES.values()))
 )
 #: Other forms that a number with a point or an exponent may take.
 _FORMS = ("-{0}.{1}", "{0}.{1}e-0{2}", "{0}{1}", "0.{1}{0}{1}{0}", "{0}e-0{2}")
@@ -165,8 +163,13 @@ def _forms_of(text: str) -> tuple[str, ...]:
     """Forms in which a template would read a number of a line, whether it was asked for or not."""
     if text.startswith("-"):
         return _NEGATIVE
-    plain = simple_number(text) and re.fullmatch(r"[\d.]+|\d\.\d+[eE][+-]\d\d", text)
-    return () if plain else _SMALL
+    return () if _has_a_form(text) else _SMALL
+
+
+def _has_a_form(text: str) -> bool:
+    """Whether a template reads numbers of just this form, to the last bit."""
+    plain = re.fullmatch(r"\d\.\d+[eE][+-]\d\d", text) or free_number(text, 0).decimals >= 0
+    return simple_number(text) and bool(plain)
 
 
 def _other_time(made: random.Random, one: Slot) -> str:
@@ -277,7 +280,8 @@ def _slots(one: _Number, place: int, meant: _Meant, free: bool) -> list[Slot]:
     """The slot of a number, named by what it is; of one with commas a slot for each group."""
     name, factor = meant.names.get(place, (f"{OTHER}{place}", 1.0))
     if not one.groups:
-        return [Slot(name, factor, one.start, one.text, varies=free and not one.digits)]
+        varies = not one.digits and (free or not _has_a_form(one.text))
+        return [Slot(name, factor, one.start, one.text, varies=varies)]
     texts = one.text.split(",")
     starts = [one.start + at for at in (0, *one.groups)]
     return [

@@ -31,6 +31,8 @@ LOOPS = (
     "Step {0}/9000 - loss: {1:.4f} - grad_norm: {3:.3f} - mem: 40.{7}GB - {8:,} tok/s",
     "step={0} | reward={2:+.5f} | loss={1:.3e} | throughput={8} tok/s",
     "训练次数：{0}, Loss：{1:.3f}",
+    "iter {0}: loss {1:.9f}, lr {9:.17e}, time {4:.12f}ms, mfu {3:.2f}%",
+    "iter {0}: loss {1:.9f}, lr {9!r}, time {4!r}ms, mfu {3:.2f}%",
 )
 
 
@@ -41,6 +43,7 @@ def line_of(made: random.Random, loop: str, step: int) -> str:
         step, loss, made.choice([6e-4, 3.25e-05, 1e-4, 0.001]) * made.choice([1, 1, 1, -1]),
         abs(made.gauss(0.8, 0.2)), made.gauss(211, 9), made.gauss(12050, 100),
         made.randrange(60), made.randrange(1000), made.choice([7000, 999, 12500]),
+        made.uniform(1e-5, 1e-3),
     )  # fmt: skip
     if made.random() < 0.02:
         text = text.replace(" ", made.choice(["  ", "\t", " x "]), 1)
