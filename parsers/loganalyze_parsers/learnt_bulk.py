@@ -2,8 +2,8 @@
 
 Only for inputs in which no other bulk way finds anything, and only of lines that their readers
 read without regard to the lines before. What is read is held against the readers time and again
-(rows spread over each block, its lowest and highest values); at the first difference this way is
-given up.
+(the first rows in their context, rows spread over each block, its lowest and highest values); at
+the first difference this way is given up.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ _MOST_TEMPLATES = 32
 _LOOKED_AT, _MOST_REFUSED = 256, 100
 #: Columns of a block whose lowest and highest values are held against the readers, and rows.
 _COLUMNS, _ROWS = 6, 8
+#: Rows of the first block that are read in their context, and lines of it at most.
+_FIRST_ROWS, _FIRST_LINES = 50, 300
 
 
 class Look(Struct, frozen=True):
@@ -47,9 +49,16 @@ class Look(Struct, frozen=True):
 class LearntBulk:
     """Reads blocks of one input; keeps what it learnt from block to block."""
 
-    def __init__(self, reader: Callable[[int], Ask]) -> None:
-        """reader: makes a fresh one that reads a line by itself; given the ranks of a node."""
-        self._reader = reader
+    def __init__(
+        self,
+        reader: Callable[[int], Ask],
+        in_context: Callable[[Block, int], pl.DataFrame | None],
+    ) -> None:
+        """reader: makes a fresh one that reads a line by itself; given the ranks of a node.
+
+        in_context: the rows of an input's first lines, read one by one.
+        """
+        self._reader, self._in_context = reader, in_context
         self._per_node = 1
         self._begun = False
         self._on = True
@@ -58,13 +67,17 @@ class LearntBulk:
             lambda raw: self._refused < _MOST_REFUSED, self._teach, _MOST_TEMPLATES, _LOOKED_AT
         )
 
+    def leave_off(self) -> None:
+        """Learn nothing."""
+        self._begun, self._on = True, False
+
     def look(
         self, block: Block, source: int, ranks_per_node: int, *, known: bool
     ) -> Look | None:
         """What is read of a block. known: whether another bulk way knows lines of it."""
         self._per_node = ranks_per_node
-        if not self._begun:  # the first block is looked at before all others
-            self._begun = True
+        first, self._begun = not self._begun, True
+        if first:  # the first block is looked at before all others
             self._on = not known and len(block.bounds[0]) >= LEAST_LINES
         if not self._on or b"\r" in block.data:
             return None
@@ -80,7 +93,7 @@ class LearntBulk:
             self._on = False
             return None
         owners = rows.constant("owner").to_numpy()[fine]
-        if not self._is_true(frame, block, owners):
+        if not self._is_true(frame, block, owners) or (first and not self._fits(frame, block)):
             self._on = False
             return None
         taken = [(int(one), frame.filter(owners == one)) for one in np.unique(owners)]
@@ -125,6 +138,25 @@ class LearntBulk:
             if (said.step, said.rank, said.wall_s) != told:
                 return False
         return True
+
+
+    def _fits(self, frame: pl.DataFrame, block: Block) -> bool:
+        """Whether the first rows are what their lines say among the lines before them."""
+        last = frame["line"].head(_FIRST_ROWS).max()
+        count = min(int(last) - block.first_line + 1, _FIRST_LINES) if isinstance(last, int) else 0
+        end = int(block.bounds[1][count - 1]) + 1 if count else 0
+        said = self._in_context(
+            Block(block.data[:end], block.offset, block.first_line), self._per_node
+        )
+        own = frame.filter(pl.col("line") < block.first_line + count)
+        if said is None:
+            return not len(own)
+        return _told(said.filter(pl.col("line").is_in(own["line"].implode()))).equals(_told(own))
+
+
+def _told(frame: pl.DataFrame) -> pl.DataFrame:
+    """Without columns that say nothing, in the order of their names."""
+    return frame.select(sorted(n for n in frame.columns if frame[n].null_count() < len(frame)))
 
 
 def _may_be_so(rows: Rows) -> Bools:

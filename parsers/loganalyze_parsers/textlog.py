@@ -24,7 +24,7 @@ from loganalyze_parsers.blocks import Block
 from loganalyze_parsers.commas import spelled
 from loganalyze_parsers.frames import Names, joined_rows
 from loganalyze_parsers.learnt_bulk import LearntBulk
-from loganalyze_parsers.learnt_lines import Ask, Said
+from loganalyze_parsers.learnt_lines import Said
 from loganalyze_parsers.line_pieces import pieces
 from loganalyze_parsers.markers import MarkerIndex
 from loganalyze_parsers.prefixes import clean, peel, ranks_per_node
@@ -66,13 +66,19 @@ class TextLog:
         self._stateless = sum(1 << i for i, one in enumerate(dialects) if one.stateless)
         self._open = 0  # bits of the readers that wait for more
         self._told_unclear = False
-        self._learnt = LearntBulk(self._fresh)
+        self._learnt = LearntBulk(lambda ranks: self._fresh(ranks).alone, self._one_by_one)
 
-    def _fresh(self, ranks_per_node: int) -> Ask:
-        """A reader of lines without context, for what is learnt."""
-        log = TextLog(self._dialects, self._ignore_rule, 0)
+    def _fresh(self, ranks_per_node: int) -> TextLog:
+        """Another one that has read nothing, for what is learnt."""
+        log = TextLog(self._dialects, self._ignore_rule, self._source)
         log._ranks_per_node = ranks_per_node
-        return log.alone
+        return log
+
+    def _one_by_one(self, block: Block, ranks_per_node: int) -> pl.DataFrame | None:
+        """The rows of an input's first block without what is learnt."""
+        log = self._fresh(ranks_per_node)
+        log._learnt.leave_off()
+        return log.feed(block).readings
 
     def alone(self, raw: bytes) -> Said | None:
         """What a dialect, and no other, says of a line whose meaning no other line decides."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from loganalyze_parsers import DIALECTS, learnt_bulk, text_log
-from loganalyze_parsers.api import Dialect
+from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.blocks import read_blocks
 from loganalyze_parsers.frames import Names
 from loganalyze_parsers.pairs import PairFormat, pair_dialect
@@ -19,6 +19,7 @@ from loganalyze_parsers.textlog import TextLog
 from msgspec.structs import replace
 
 from loganalyze import lazy
+from loganalyze.model import Reading
 
 #: Loops as people write them; numbers: step, loss, rate, norm, seconds, tokens a second.
 LOOPS = (
@@ -153,6 +154,38 @@ def test_a_rule_that_no_template_knows_is_noticed(taken: list[int]) -> None:
     fast, slow = both(lines, 10**6, (odd_dialect(capped),))
     assert fast == slow
     assert not taken
+
+
+class Claiming:
+    """Reads the lines of the loop as its own, once it was told to begin."""
+
+    open = False
+
+    def feed(self, line: Line) -> Taken | None:
+        """All lines after `begin`."""
+        if line.text == "begin":
+            self.open = True
+            return Taken(ignored="begin")
+        step = int(line.text.split(":")[0].removeprefix("at "))
+        return Taken(readings=[Reading(step=step, ref=line.ref, values={"val_loss": 1.0})])
+
+    def finish(self) -> Taken:
+        """Nothing is left."""
+        return Taken()
+
+    def passed(self, step: int) -> None:
+        """No matter."""
+
+
+def test_lines_that_mean_something_else_in_their_context(taken: list[int]) -> None:
+    """What a line says by itself is not believed where the lines before make it another's."""
+    lines = ["begin", *(f"at {k}: loss=2.{k % 10}7 norm=0.{k % 9}5" for k in range(1, 200))]
+    claiming = Dialect(name="claiming", markers=("begin",), reader=Claiming)
+    fast, slow = both(lines, 10**6, (claiming, odd_dialect(lambda values: values)))
+    assert fast == slow
+    assert not taken
+    assert both(lines[1:], 10**6, (claiming, odd_dialect(lambda values: values)))
+    assert sum(taken) == len(lines) - 1
 
 
 def test_zeros_that_mean_something_else_are_left_to_the_reader(taken: list[int]) -> None:
