@@ -52,14 +52,25 @@ def median(x: Numbers | Sequence[float]) -> float:
 
 def row_medians(x: Numbers) -> Floats:
     """The same as np.median(x, axis=1) of rows (n, width), width at least 1."""
+    lower, upper = row_middles(x)
+    if lower is upper:
+        return upper
+    with np.errstate(over="ignore"):  # two of 1e308
+        return 0.5 * (upper + lower)
+
+
+def row_middles(x: Numbers) -> tuple[Floats, Floats]:
+    """The two numbers of each row (n, width) between which its median lies; both NaN beside one.
+
+    They are one array where the width is odd.
+    """
     half = x.shape[1] // 2
     parts = np.partition(x, half, axis=1)
-    middle = parts[:, half].astype(np.float64)
-    if x.shape[1] % 2 == 0:
-        with np.errstate(over="ignore"):  # two of 1e308
-            middle = 0.5 * (middle + parts[:, :half].max(axis=1))
-    largest = parts[:, half:].max(axis=1)
-    return np.where(np.isnan(largest), np.nan, middle)
+    unknown = np.isnan(parts[:, half:].max(axis=1))
+    upper = np.where(unknown, np.nan, parts[:, half])
+    if x.shape[1] % 2:
+        return upper, upper
+    return np.where(unknown, np.nan, parts[:, :half].max(axis=1)), upper
 
 
 def normal_quantile(share: float) -> float:

@@ -161,10 +161,11 @@ def _layer(total: FloatArray, width: int, least: int, z: float) -> list[tuple[in
     offsets = np.arange(least, width - least + 1)
     weight = np.sqrt(width / (offsets * (width - offsets)))
     passing: list[tuple[float, int, int]] = []
+    windows = np.lib.stride_tricks.sliding_window_view(total, len(offsets))[least:]
     for part in np.array_split(starts, max(1, len(starts) * len(offsets) // 4_000_000)):
         head = total[part][:, None]
         whole = total[part + width][:, None] - head
-        gain = np.abs(total[part[:, None] + offsets] - head - whole * (offsets / width)) * weight
+        gain = np.abs(windows[part] - head - whole * (offsets / width)) * weight
         best = gain.argmax(axis=1)
         height = gain[np.arange(len(part)), best]
         for i in np.flatnonzero(height > z):

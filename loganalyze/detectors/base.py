@@ -71,7 +71,10 @@ class Context:
 
     def events(self, *wanted: str) -> pl.DataFrame:
         """The events of these kinds, in the order logged."""
-        return self.run.events.filter(pl.col("kind").is_in(wanted))
+        events = self.run.events
+        return self.once(
+            " ".join(("events", *wanted)), lambda: events.filter(pl.col("kind").is_in(wanted))
+        )
 
     def value(self, name: str) -> float:
         """The number of a threshold."""

@@ -8,7 +8,7 @@ from loganalyze.detectors.base import Context, Detector, finding, point
 from loganalyze.detectors.grad_common import Norms, clip_value, norms
 from loganalyze.detectors.loss_common import beyond_noise, loss_events
 from loganalyze.model import Finding, Severity, Threshold
-from loganalyze.running import median, row_medians
+from loganalyze.running import median, row_middles
 from loganalyze.series import Floats, past_median, stretches
 from loganalyze.series_events import Excursion
 from loganalyze.series_levels import WINDOW, Search
@@ -261,12 +261,13 @@ def _new_level(context: Context, norm: Norms, known: list[Finding]) -> list[Find
 
 def _grown(context: Context, norm: Norms, skip: int) -> list[Finding]:
     """What ends many times above the lowest level behind point `skip`."""
-    values = np.log(norm.values[skip:])
+    values = norm.values[skip:]
     count = min(40, len(values))
     if count < 5:
         return []
     size = len(values) // count
-    shape = row_medians(values[len(values) - count * size :].reshape(count, size))
+    lower, upper = row_middles(values[len(values) - count * size :].reshape(count, size))
+    shape = 0.5 * (np.log(lower) + np.log(upper))  # the medians of the logarithms
     low = int(np.argmin(shape))
     tail = max(2, count // 10)
     end = median(shape[-tail:])
