@@ -15,6 +15,8 @@ from loganalyze_parsers.template_groups import Group, apply, group_of, grouped
 MAX_TEMPLATES = 400
 #: Lines in a row that teach nothing before a block is given up.
 _MAX_FAILURES = 20
+#: Lines that are learnt from before what they taught is tried on all.
+_WINDOW = 2048
 #: Orders of the templates of which the groups are kept.
 _MAX_ORDERS = 64
 
@@ -52,7 +54,7 @@ class TemplateReader:
         found: list[Found] = []
         known = len(self._templates)
         lines = self._applied(self._groups(known), text, lines, found)
-        if len(lines) and known < self._most:
+        if len(lines) and self._may_learn():
             with self._learning:
                 later = grouped(self._templates[known:])
                 self._learn(text, self._applied(later, text, lines, found), found)
@@ -91,11 +93,25 @@ class TemplateReader:
         self._hits.update(hits)
 
     def _learn(self, text: Text, lines: Ints, found: list[Found]) -> None:
-        """Read what is left with templates learnt from it."""
-        failures = at = 0
-        stride = max(1, len(lines) // self._sample) if self._sample else 1
+        """Read what is left with templates learnt from it: from some lines first, then all."""
         tried: set[int] = set()
-        while at < len(lines) and failures < _MAX_FAILURES and len(self._templates) < self._most:
+        failures = first = 0
+        count = len(lines) if self._sample else _WINDOW
+        while first < len(lines) and failures < _MAX_FAILURES and self._may_learn():
+            known = len(self._templates)
+            failures = self._learn_from(text, lines[first : first + count], tried, failures)
+            first += count
+            if len(self._templates) > known:
+                lines = self._applied(grouped(self._templates[known:]), text, lines, found)
+                first = len(lines) if self._sample else 0
+
+    def _learn_from(self, text: Text, lines: Ints, tried: set[int], failures: int) -> int:
+        """Learn all that some lines teach; `failures` in a row at their end.
+
+        tried: lines that were looked at before, and need not be again.
+        """
+        stride, at = max(1, len(lines) // self._sample) if self._sample else 1, 0
+        while at < len(lines) and failures < _MAX_FAILURES and self._may_learn():
             number, at = int(lines[at]), at + stride
             line = text.raw[int(text.starts[number]) : int(text.ends[number])]
             if number in tried or not self._may_teach(line):
@@ -107,8 +123,10 @@ class TemplateReader:
                 continue
             template = template_of(line, lesson)
             new, left = apply(group_of([template]), text, lines, probe=bool(self._templates))
-            if not any((one.lines == number).any() for one in new):
-                continue  # it does not read its own teacher
-            self._templates.append(template)
-            found.extend(new)
-            lines, at, failures = left, 0, 0
+            if any((one.lines == number).any() for one in new):  # it reads its own teacher
+                self._templates.append(template)
+                lines, at, failures = left, 0, 0
+        return failures
+
+    def _may_learn(self) -> bool:
+        return len(self._templates) < self._most

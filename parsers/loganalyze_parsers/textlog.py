@@ -141,7 +141,7 @@ class TextLog:
     def _per_node(self, block: Block) -> int:
         """Ranks on a node, by the input's first block (which is looked at before all others)."""
         if not self._ranks_per_node:
-            self._ranks_per_node = ranks_per_node(block.data.decode("utf-8", "replace"))
+            self._ranks_per_node = ranks_per_node(block.data)
         return self._ranks_per_node
 
     def _prepared(self, block: Block, looks: Sequence[Look | None]) -> Prepared:
