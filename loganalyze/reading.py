@@ -85,6 +85,8 @@ def _parse(
                 spiller.look()
             accounts.append(batch.account)
             progress(BLOCK_BYTES, path.name)
+        if spiller is not None:
+            spiller.finish()
     except OSError as error:  # what came before stays, with the input that it cites
         by_run.setdefault("", Parts()).problems.append(_unreadable(path, error))
     except _DAMAGE as error:

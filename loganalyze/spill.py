@@ -12,6 +12,7 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -26,7 +27,7 @@ _MAPS: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 
 class Spiller:
-    """Watches one growing list of frames."""
+    """Watches one growing list of frames, and maps what comes together in a thread of its own."""
 
     def __init__(
         self, frames: list[pl.DataFrame], first: int = 0, least_bytes: int = LEAST_BYTES
@@ -37,21 +38,41 @@ class Spiller:
         self._done = self._seen = first
         self._bytes = 0
         self._loading: Thread | None = None
+        self._under_way: Future[pl.DataFrame] | None = None  # frames [_begun, _done)
+        self._begun = first
 
     def look(self) -> None:
-        """Map what has come together since, if that is much."""
+        """Begin to map what has come together since, if that is much; take in what is mapped."""
+        if self._under_way is not None and self._under_way.done():
+            self.finish()
         frames = self._frames
         self._bytes += sum(int(frame.estimated_size()) for frame in frames[self._seen :])
         if not self._loading and 8 * self._bytes > self._least:
             self._loading = Thread(target=import_module, args=("pyarrow.ipc",), daemon=True)
             self._loading.start()  # it takes a while, beside the reading
         if self._bytes >= self._least:
-            # In one piece each: all that looks at a column later goes from chunk to chunk.
-            joined = pl.concat(frames[self._done :], how="diagonal", rechunk=True)
-            frames[self._done :] = [mapped(joined)]
-            self._done, self._bytes = len(frames), 0
-            release()
+            self.finish()
+            pool = ThreadPoolExecutor(1)
+            self._under_way = pool.submit(_in_one_piece, frames[self._done :])
+            pool.shutdown(wait=False)  # the thread ends with its work
+            self._begun, self._done, self._bytes = self._done, len(frames), 0
         self._seen = len(frames)
+
+    def finish(self) -> None:
+        """Wait for what is being mapped, and put it in the place of its frames."""
+        if self._under_way is None:
+            return
+        self._frames[self._begun : self._done] = [self._under_way.result()]
+        fewer = self._done - self._begun - 1
+        self._done, self._seen = self._done - fewer, self._seen - fewer
+        self._under_way = None
+        release()
+
+
+def _in_one_piece(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    """The frames as one that is mapped, each column in one piece: all that looks at a column
+    later goes from chunk to chunk."""
+    return mapped(pl.concat(frames, how="diagonal", rechunk=True))
 
 
 def mapped(frame: pl.DataFrame) -> pl.DataFrame:

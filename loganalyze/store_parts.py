@@ -49,6 +49,7 @@ def read_parts(folder: Path, names: Sequence[str]) -> pl.DataFrame:
         frames.append(pl.read_parquet(folder / name))
         if len(names) > MANY_PARTS:
             spiller.look()
+    spiller.finish()
     return pl.concat(frames)
 
 

@@ -38,7 +38,9 @@ def test_a_full_disk_leaves_frames_in_memory(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(spill, "set_down", full)
     whole = frame(0, 100)
     frames = [whole]
-    spill.Spiller(frames, least_bytes=1).look()
+    spiller = spill.Spiller(frames, least_bytes=1)
+    spiller.look()
+    spiller.finish()
     assert_frame_equal(frames[0], whole)
 
 
@@ -55,7 +57,9 @@ def test_spiller_keeps_rows_and_order(least: int) -> None:
             frames.append(frame(50 * n, 50, **extra))
         spiller.look()
         spiller.look()
+    spiller.finish()
     assert watched[0] is before
+    assert (len(watched) < len(plain)) == (least == 3_000)
     assert_frame_equal(pl.concat(watched, how="diagonal"), pl.concat(plain, how="diagonal"))
 
 
