@@ -26,8 +26,6 @@ KEY_SCHEMA: Mapping[str, pl.DataType] = {
 _MOST_STEP, _MOST_RANK = 2**53, 2**31 - 1
 #: Columns with so many cells for one number are filled number by number.
 _SPARSE = 8
-#: Times as many rows, between which the others are put one by one.
-_MANY = 200
 
 
 def within(value: int | None, most: int) -> int | None:
@@ -141,26 +139,9 @@ def joined_rows(bulk: Sequence[pl.DataFrame], readings: Sequence[Reading]) -> pl
     """Rows read by the column and rows read one by one, in the order of their offsets."""
     frame = readings_frame(readings)
     frames = [*bulk, *([] if frame is None else [frame])]
-    if len(frames) == 2 and len(frames[0]) > _MANY * len(frames[1]):
-        return _put_between(*frames)
     if len(frames) > 1:
-        return pl.concat(frames, how="diagonal").sort("offset", maintain_order=True)
+        return pl.concat(frames, how="diagonal").sort("offset")
     return frames[0] if frames else None
-
-
-def _put_between(many: pl.DataFrame, few: pl.DataFrame) -> pl.DataFrame:
-    """Few rows put between many by their offsets: long pieces are copied, not row by row."""
-    none = pl.concat([many.clear(), few.clear()], how="diagonal")
-    many, few = (
-        pl.concat([none, one if one["offset"].is_sorted() else one.sort("offset")], how="diagonal")
-        for one in (many, few)
-    )
-    pieces, done = [none], 0
-    behind = np.searchsorted(many["offset"].to_numpy(), few["offset"].to_numpy(), side="right")
-    for row, place in enumerate(behind.tolist()):
-        pieces += [many[done:place], few[row : row + 1]]
-        done = place
-    return pl.concat([*pieces, many[done:]])
 
 
 def _scattered(readings: Sequence[Reading], names: Mapping[str, None]) -> dict[str, pl.Series]:
