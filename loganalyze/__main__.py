@@ -9,6 +9,8 @@ def program() -> NoReturn:
     # Nearly all objects of a command stay to its end, those of the modules first of all: to look
     # for cycles at Python's own pace (every 700 objects) takes a tenth of a short command's time.
     gc.set_threshold(200_000, 50, 50)
+    import sys
+    sys.setswitchinterval(0.0005)
     from loganalyze import cli
 
     cli.program()

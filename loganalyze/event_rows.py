@@ -72,7 +72,9 @@ def events_frame(
 def _sources(readings: pl.DataFrame) -> set[int]:
     found: set[int] = set()
     for piece in slices(readings.select("source"), _PIECE):
-        found.update(piece["source"].unique())
+        column = piece["source"]
+        low, high = column.min(), column.max()  # mostly all rows are of one
+        found.update([low] if low == high and isinstance(low, int) else column.unique())
     return found
 
 

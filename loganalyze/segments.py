@@ -74,6 +74,9 @@ def stream_labels(
     before: borders() of the rows.
     """
     labels: IntArray = np.full(len(steps), -1, dtype=np.int16)
+    if not _goes_back(steps[where(main)]) and bool((before == before[:1]).all()):
+        labels[where(main)] = 0  # the rows of each rank go forward too
+        return labels, False
     parallel = False
     for rank in distinct(ranks[where(main)]):
         rows = places(where((ranks == rank) & main))
@@ -154,13 +157,17 @@ def distinct(values: IntArray) -> IntArray:
     >>> distinct(np.array([3, 3, 4, 4])).tolist(), distinct(np.array([4, 3, 4])).tolist()
     ([3, 4], [3, 4])
     """
-    if bool((values[1:] < values[:-1]).any()):
+    if _goes_back(values):
         low, size = int(values.min()), int(values.max()) - int(values.min()) + 1
         values = _ticked(values, low, size) if size <= _PIECE else np.sort(values)
     new = np.ones(len(values), dtype=bool)
     np.not_equal(values[1:], values[:-1], out=new[1:])
     different: IntArray = values[new]
     return different
+
+
+def _goes_back(values: IntArray) -> bool:
+    return bool((values[1:] < values[:-1]).any())
 
 
 def _ticked(values: IntArray, low: int, size: int) -> IntArray:
@@ -202,9 +209,11 @@ def _filled(labels: IntArray) -> IntArray:
     held = max(held, 0)  # none at all
     for first in range(0, len(made), _PIECE):
         own = made[first : first + _PIECE]
-        last = np.where(own >= 0, np.arange(len(own)), -1)
-        np.maximum.accumulate(last, out=last)
-        own[:] = np.where(last >= 0, own[last], held)
+        holes = np.flatnonzero(own < 0)
+        before = holes - np.arange(len(holes))  # alike for neighbours: labels before them
+        begins = np.flatnonzero(np.diff(before, prepend=-1))
+        told = np.where(before[begins] > 0, own[holes[begins] - 1], held)
+        own[holes] = np.repeat(told, np.diff(begins, append=len(holes)))
         held = int(own[-1])
     return made
 
@@ -287,7 +296,7 @@ def _describe(
 
 def _different(values: IntArray) -> int:
     """How many different values; of sorted ones nothing is copied."""
-    if bool((values[1:] < values[:-1]).any()):
+    if _goes_back(values):
         return len(distinct(values))
     return int(np.count_nonzero(values[1:] != values[:-1])) + min(len(values), 1)
 

@@ -167,11 +167,21 @@ def _cut(frame: pl.DataFrame, rows: IntArray) -> Iterator[_Stream]:
     picked = slice(None) if len(rows) == len(named) else rows
     least = named["rank"].min()
     none = min(least if isinstance(least, int) else 0, 0) - 1  # stands for no rank
-    steps, segments = integers(named["step"])[picked], integers(named["segment"])[picked]
-    ranks = integers(named["rank"], none)[picked]
+    steps = integers(named["step"])[picked]
+    segments = _some_of(named["segment"], picked)
+    ranks = _some_of(named["rank"], picked, none)
     for segment, rank, own in _by_rank(segments, ranks):
         at = steps[own].astype(np.int64)
         yield _stream(segment, rank if rank > none else None, at, rows[own])
+
+
+def _some_of(column: pl.Series, picked: IntArray | slice, null: int = -1) -> AnyInts:
+    """Some of a column's integers; where all are alike nothing is copied, not to be written to."""
+    low, high = column.min(), column.max()
+    if isinstance(low, int) and low == high and not column.null_count():
+        size = len(column) if isinstance(picked, slice) else len(picked)
+        return np.broadcast_to(np.int64(low), size)
+    return integers(column, null)[picked]
 
 
 def _by_rank(segments: AnyInts, ranks: AnyInts) -> Iterator[tuple[int, int, IntArray | slice]]:
