@@ -77,4 +77,4 @@ def _platform() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(build(FOLDER / NAME))
+    sys.exit(build(FOLDER / NAME) or 0)

@@ -13,6 +13,7 @@ import polars as pl
 from loganalyze_parsers.blocks import Block
 from loganalyze_parsers.digits import Bools, Ints
 from loganalyze_parsers.frames import KEY_SCHEMA
+from loganalyze_parsers.kernel import holds
 from loganalyze_parsers.lessons import Found, Text
 from loganalyze_parsers.spans import Floats
 
@@ -43,7 +44,7 @@ def others(text: Text, found: Iterable[Found]) -> bytes:
 
 def holds_any(data: bytes, words: Sequence[bytes]) -> bool:
     """Whether one of the words stands in the data."""
-    return any(word in data for word in words)
+    return any(holds(data, word) for word in words)
 
 
 def framed(

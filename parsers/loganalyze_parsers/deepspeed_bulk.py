@@ -85,6 +85,7 @@ class DeepSpeedBulk:
     def __init__(self) -> None:
         """Nothing read yet."""
         self._on = True
+        self._begun = False
         self._step = -1
         self._skipped = 0
         self._templates = TemplateReader(lambda line: b"step=" in line, _teach)
@@ -93,8 +94,12 @@ class DeepSpeedBulk:
         """The lines of the block, steps unchecked."""
         if not self._on:
             return None
+        begun, self._begun = self._begun, True
         none = np.zeros(0, dtype=bool)
-        if b"step=" not in block.data:
+        if not holds_any(block.data, (b"step=",)):
+            if not begun:  # the first block is looked at before all others: no such log
+                self._on = False
+                return None
             return _Look(None, none, not holds_any(block.data, _NOT_ALONE))
         text = text_of(block)
         found = self._templates.read(text, begins_with(text, "["))

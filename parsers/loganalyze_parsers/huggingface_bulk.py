@@ -57,7 +57,7 @@ class HuggingFaceBulk:
         if not self._on:
             return None
         begun, self._begun = self._begun, True
-        if _MARK not in block.data:
+        if not holds_any(block.data, (_MARK,)):
             if not begun:  # the first block is looked at before all others: no such log
                 self._on = False
                 return None

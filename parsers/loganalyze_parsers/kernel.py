@@ -24,6 +24,7 @@ from loganalyze_parsers.templates import Slot
 #: looked at twice.
 _BYTES_A_LINE = 64
 _TEXT, _FIXED, _FREE, _ANY = range(4)
+_LONG = 1 << 16  # bytes
 
 
 #: Templates of one job; as in kernel.c.
@@ -129,6 +130,15 @@ class Kernel:
             ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64
         )  # fmt: skip
         self._breaks.restype = ctypes.c_int64
+        self._holds = library.loganalyze_holds
+        self._holds.argtypes = (
+            ctypes.c_char_p, ctypes.c_int64, ctypes.c_char_p, ctypes.c_int64
+        )  # fmt: skip
+        self._holds.restype = ctypes.c_int64
+
+    def holds(self, data: bytes, word: bytes) -> bool:
+        """`word in data`, while other threads run."""
+        return bool(self._holds(data, len(data), word, len(word)))
 
     def breaks(self, data: bytes) -> Ints:
         """Where the line feeds of a text are."""
@@ -168,6 +178,12 @@ def load(path: Path) -> Kernel | None:
 def _installed() -> Kernel | None:
     library = compiled.library()
     return None if library is None else Kernel(library)
+
+
+def holds(data: bytes, word: bytes) -> bool:
+    """`word in data`; of long data in a fraction of the time."""
+    compiled_one = kernel() if len(data) > _LONG else None
+    return word in data if compiled_one is None else compiled_one.holds(data, word)
 
 
 def kernel() -> Kernel | None:

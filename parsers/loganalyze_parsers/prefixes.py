@@ -12,6 +12,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from loganalyze import lazy
+from loganalyze_parsers.kernel import holds
 
 _ANSI = lazy.pattern(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 #: Control characters as system loggers (and SageMaker) write them: #015 is a carriage return.
@@ -109,7 +110,7 @@ def ranks_per_node(text: bytes) -> int:
     >>> ranks_per_node(b"0: [default0]: a\\n1: [default3]: b")
     4
     """
-    found = _LOCAL.findall(text) if b"[default" in text else ()  # eight times as fast
+    found = _LOCAL.findall(text) if holds(text, b"[default") else ()  # mostly there is none
     return 1 + max(map(int, set(found)), default=0)
 
 

@@ -262,6 +262,17 @@ def test_line_ends_are_those_of_numpy(compiled: kernel.Kernel, data: bytes, more
     assert compiled.breaks(data).tolist() == [k for k, byte in enumerate(data) if byte == 10]
 
 
+@settings(max_examples=300, deadline=None)
+@given(st.text("ab", max_size=120), st.text("ab", max_size=9))
+def test_a_word_is_found_where_python_finds_it(
+    compiled: kernel.Kernel, text: str, word: str
+) -> None:
+    """At any place of a text, at its very end and not beyond it; an empty word stands in all."""
+    data = text.encode()
+    assert compiled.holds(data, word.encode()) == (word in text)
+    assert compiled.holds(data[:-1], data[-9:]) == (data[-9:] in data[:-1])
+
+
 def samples() -> list[Path]:
     """Sample logs that are text."""
     import loganalyze_parsers
