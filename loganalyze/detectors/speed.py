@@ -202,13 +202,14 @@ def _variance(context: Context, pace: Pace) -> list[Finding]:
     th = context.thresholds
     if len(pace) < th.value("throughput.least_records") - th.value("throughput_drop.burst_records"):
         return []
-    starts, ratios = _window_ratios(pace.seconds, int(th.value("throughput_variance.records")))
     info, warn = th["throughput_variance.info_ratio"], th["throughput_variance.warning_ratio"]
+    size = int(th.value("throughput_variance.records"))
+    starts, ratios = _window_ratios(pace.seconds, size, info.value)
     wide = np.flatnonzero(ratios > info.value)
     if not len(wide):
         return []
     worst = int(np.argmax(ratios))
-    size = int(min(th.value("throughput_variance.records"), len(pace)))
+    size = min(size, len(pace))
     window = np.arange(starts[worst], min(starts[worst] + size, len(pace)))
     p50, p95 = np.quantile(pace.seconds[window], (0.5, 0.95))
     tiny = pace.unit == "s" and p95 - p50 < th.value("throughput.min_excess_s")
@@ -239,13 +240,22 @@ def _variance(context: Context, pace: Pace) -> list[Finding]:
     ]
 
 
-def _window_ratios(seconds: FloatArray, size: int) -> tuple[IntArray, FloatArray]:
-    """Starts and p95/p50 of windows half as far apart as they are long."""
+def _window_ratios(
+    seconds: FloatArray, size: int, least: float = 0.0
+) -> tuple[IntArray, FloatArray]:
+    """Starts and p95/p50 of windows half as far apart as they are long.
+
+    1.0 where highest over lowest shows that the ratio is not above `least`.
+    """
     size = min(size, len(seconds))
     starts = spread_starts(len(seconds), size, size // 2)
     windows = np.lib.stride_tricks.sliding_window_view(seconds, size)[starts]
-    low, high = np.quantile(windows, (0.5, 0.95), axis=1)
-    return starts, high / low
+    wide = np.flatnonzero(windows.max(axis=1) > least * windows.min(axis=1))
+    ratios = np.ones(len(starts))
+    if len(wide):
+        low, high = np.quantile(windows[wide], (0.5, 0.95), axis=1)
+        ratios[wide] = high / low
+    return starts, ratios
 
 
 SPEED_OVER_TIME = Detector(

@@ -14,7 +14,7 @@ from loganalyze.detectors.base import Context
 from loganalyze.model import Evidence
 from loganalyze.running import median
 from loganalyze.segments import distinct
-from loganalyze.tracks import FloatArray, IntArray, Track, row_ref
+from loganalyze.tracks import FloatArray, IntArray, Track, row_ref, within
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -192,12 +192,11 @@ def _pace(context: Context, chain: list[Track]) -> Pace | None:
 
 def _cleaned(context: Context, track: Track) -> tuple[IntArray, FloatArray, IntArray, IntArray]:
     """Steps, time, rows and segment of a track without useless numbers and without warm-up."""
-    good = (track.values > _POSSIBLE[0]) & (track.values < _POSSIBLE[1])
-    values = track.values[good]
+    track = within(track, *_POSSIBLE)
     direct = track.metric in ("step_time_s", "wall_s")
-    time = _per_work(context, track.rows[good], values) if direct else 1.0 / values
+    time = _per_work(context, track.rows, track.values) if direct else 1.0 / track.values
     begin = _warm_up(context, time)
-    steps, rows = track.steps[good][begin:], track.rows[good][begin:]
+    steps, rows = track.steps[begin:], track.rows[begin:]
     return steps, time[begin:], rows, np.full(len(steps), track.segment, dtype=np.int32)
 
 
@@ -215,7 +214,7 @@ def _per_work(context: Context, rows: IntArray, time: FloatArray) -> FloatArray:
     """Time scaled to a constant batch and sequence, where these change during the run."""
     frame = context.run.readings
     for name in WORK_METRICS:
-        if name in frame.columns:
+        if name in frame.columns and frame[name].min() != frame[name].max():
             work = frame[name].fill_nan(None).forward_fill().to_numpy()[rows].astype(np.float64)
             known = np.isfinite(work) & (work > 0)
             if known.all() and len(work) and work.min() < work.max():

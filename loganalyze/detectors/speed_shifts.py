@@ -123,11 +123,11 @@ def _seed_bursts(context: Context, pace: Pace) -> list[Slow]:
 
 def mean_before(seconds: FloatArray, past: int) -> FloatArray:
     """Time of a record at the mean speed of the `past` records before; inf while there are few."""
-    total = np.concatenate(([0.0], np.cumsum(1.0 / seconds)))
-    end = np.arange(len(seconds))
-    begin = np.maximum(0, end - past)
-    count = end - begin
-    mean = (total[end] - total[begin]) / np.maximum(count, 1)
+    total = np.concatenate(([0.0], np.cumsum(1.0 / seconds)))[: len(seconds)]
+    count = np.minimum(np.arange(len(seconds)), past)
+    before = total.copy()  # the sum of those that count
+    before[past:] -= total[: max(len(total) - past, 0)]
+    mean = before / np.maximum(count, 1)
     return np.where(count >= min(past, 20), 1.0 / np.maximum(mean, 1e-300), np.inf)
 
 
