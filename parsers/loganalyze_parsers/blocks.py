@@ -22,7 +22,7 @@ from msgspec import Struct
 from loganalyze_parsers.kernel import kernel
 from loganalyze_parsers.unpack import Unpacked
 
-BLOCK_BYTES = 12 * 1024 * 1024  # larger ones are no faster and cost memory
+BLOCK_BYTES = 8 * 1024 * 1024  # larger ones are no faster and cost memory
 _SCAN_BYTES = 256 * 1024  # a piece that stays in the cache
 #: Where a line's end is looked for behind a block.
 _LOOK_BYTES = 16 * 1024
