@@ -58,7 +58,7 @@ def assemble(
     readings = masked_names(rows)
     found = [masked_problem(problem) for problem in problems]
     readings = _without_placeholders(readings, found)
-    release()
+    (trim if len(readings) > LONGEST else release)()  # what reading had is not needed beside it
     ordered = ordered_events(events)
     loads = loads_of(ordered)
     training = _is_training(readings)
