@@ -1,6 +1,7 @@
 """The command: `python -m loganalyze`, and `loganalyze` as it is installed."""
 
 import gc
+import sys
 from typing import NoReturn
 
 
@@ -9,7 +10,7 @@ def program() -> NoReturn:
     # Nearly all objects of a command stay to its end, those of the modules first of all: to look
     # for cycles at Python's own pace (every 700 objects) takes a tenth of a short command's time.
     gc.set_threshold(200_000, 50, 50)
-    import sys
+    # A thread that comes back from numpy or polars waits half a millisecond for its turn, not five.
     sys.setswitchinterval(0.0005)
     from loganalyze import cli
 

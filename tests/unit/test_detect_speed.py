@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from synth_system import FloatArray, by_kind, context, event, make_run, step_time, worst
 
-from loganalyze.detectors.speed import SPEED_OVER_TIME, detect_speed
-from loganalyze.detectors.speed_series import paces
+from loganalyze.detectors.speed import SPEED_OVER_TIME, _window_ratios, detect_speed
+from loganalyze.detectors.speed_series import _touched, paces
 from loganalyze.detectors.speed_shifts import mean_before
 from loganalyze.model import Event, Finding
 
@@ -234,3 +234,27 @@ def test_paces_are_made_once() -> None:
     """Every restart asks for them: a log of thousands of restarts must not take thousandfold."""
     given = context(make_run({"step_time_s": step_time(40, 1)}))
     assert paces(given) is paces(given)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_records_near_a_step_equal_the_loop(seed: int) -> None:
+    """A record counts whose step, or the interval before it, holds one of some steps; the same
+    where a resume goes back."""
+    draw = np.random.default_rng(seed)
+    steps, interval = np.cumsum(draw.integers(0, 4, 200)), int(draw.integers(1, 6))
+    at = np.unique(draw.integers(-5, 400, draw.integers(1, 20)))
+    for told in (steps, np.concatenate((steps[100:], steps[50:150]))):
+        near = [any(step - 2 * interval < one <= step for one in at) for step in told]
+        assert _touched(told, interval, at).tolist() == near
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_windows_above_a_ratio_are_those_of_all_quantiles(seed: int) -> None:
+    """Windows that are not looked at would not have been above it either."""
+    draw = np.random.default_rng(seed)
+    seconds = np.exp(draw.normal(0.0, draw.random(3000) * 0.3))
+    starts, ratios = _window_ratios(seconds, 200, 1.5)
+    slow = [np.quantile(seconds[at : at + 200], (0.5, 0.95)) for at in starts]
+    told = np.array([high / low for low, high in slow])
+    assert (ratios > 1.5).tolist() == (told > 1.5).tolist()
+    assert ratios[ratios > 1.5] == pytest.approx(told[told > 1.5])

@@ -86,3 +86,15 @@ def test_many_rows_and_layouts() -> None:
     got = read(made, TemplateReader(lambda line: True, teach))
     assert list(got) == list(range(7000))
     assert all(values == {"a": k % 1000, "b": k} for k, values in got.items())
+
+
+def test_layouts_that_come_late_are_learnt() -> None:
+    """A layout that stands behind thousands of lines of others, and behind some that teach
+    nothing, is learnt as well; none is read twice."""
+    made = [f"a={k:08d} x".encode() for k in range(5000)]
+    made[2100:2110] = [b"no number"] * 10
+    made[3000] = b"b=0000.5 late"
+    made[4500:] = [f"a={k:06d} b=1.5 end".encode() for k in range(500)]
+    got = read(made, TemplateReader(lambda line: True, teach))
+    assert list(got) == [k for k in range(5000) if not 2100 <= k < 2110]
+    assert all(got[k] == expected(made[k]) for k in got)

@@ -136,3 +136,23 @@ def test_leader_is_the_rank_with_the_most_records(ranks: int) -> None:
     assert np.flatnonzero(segments.leader_of(named, main)).tolist() == [0, 1, 2, 3, 4]
     main[named == 0] = np.array([True, True, True, True, False])
     assert np.flatnonzero(segments.leader_of(named, main)).tolist() == [5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_that_only_go_forward_are_one_segment(seed: int) -> None:
+    """Of several ranks, too: as if the rows of each were looked at apart; with a load between
+    them, or a step back, there are two."""
+    draw = np.random.default_rng(seed)
+    steps, ranks = np.sort(draw.integers(0, 30, 40)), draw.integers(-1, 3, 40)
+    main = draw.random(40) < 0.8
+    none = np.zeros(40, dtype=np.int16)
+    labels, parallel = segments.stream_labels(steps, ranks, none, main)
+    assert not parallel
+    assert labels.tolist() == np.where(main, 0, -1).tolist()
+    loads = np.where(np.arange(40) < 20, 0, 1).astype(np.int16)
+    for told, before in ((steps, loads), (np.concatenate((steps[20:], steps[:20])), none)):
+        labels, _ = segments.stream_labels(told, ranks, before, main)
+        for rank in np.unique(ranks[main]):
+            own = np.flatnonzero(main & (ranks == rank))
+            begins = (np.diff(told[own]) < 0) | (np.diff(before[own]) > 0)
+            assert labels[own].tolist() == np.cumsum(np.concatenate(([0], begins))).tolist()
