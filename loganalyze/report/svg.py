@@ -19,6 +19,7 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 10, 10, 22
 COLUMNS = 110  # buckets of a curve
 LONG_SHADE = 0.35  # share of the width
 MOST_MARKS = 40
+_WIDEST = 9  # characters of a label left of the curves
 #: The axis ends here: the span of two larger doubles is none.
 _MOST = 1e300
 
@@ -125,8 +126,8 @@ def round_values(low: float, high: float, unit: str = "", most: int = 4) -> Floa
 def _grid(frame: Frame, unit: str) -> list[str]:
     rows = round_values(frame.low, frame.high, unit)
     parts = []
-    for value, y in zip(rows.tolist(), frame.y(rows).tolist(), strict=True):
-        label = escape(_tick(value, unit))
+    labels = map(escape, tick_labels(rows.tolist(), unit))
+    for label, y in zip(labels, frame.y(rows).tolist(), strict=True):
         parts.append(f'<path class="g" d="M{LEFT} {y:.0f}H{frame.width - RIGHT}"/>')
         parts.append(
             f'<text class="t" x="{LEFT - 6}" y="{y + 4:.0f}" text-anchor="end">{label}</text>'
@@ -140,12 +141,25 @@ def _grid(frame: Frame, unit: str) -> list[str]:
     return parts
 
 
-def _tick(value: float, unit: str) -> str:
+def tick_labels(values: Sequence[float], unit: str) -> list[str]:
+    """The labels of an axis: three digits, or as many as tell them apart, where there is room.
+
+    >>> tick_labels([1.0, 1.005, 1.01], ""), tick_labels([0.0, 5e8, 1e9], "")
+    (['1', '1.005', '1.01'], ['0', '5e8', '1e9'])
+    """
+    for digits in range(3, _WIDEST):
+        labels = [_tick(value, unit, digits) for value in values]
+        if len(set(labels)) == len(labels) and max(map(len, labels), default=0) <= _WIDEST:
+            return labels
+    return [_tick(value, unit, 3) for value in values]
+
+
+def _tick(value: float, unit: str, digits: int) -> str:
     if unit == "B":
         return numbers.size(value)
     if unit == "share":
-        return f"{100 * value:.3g}%"
-    return f"{value:.3g}".replace("e+0", "e").replace("e-0", "e-")
+        return f"{100 * value:.{digits}g}%"
+    return f"{value:.{digits}g}".replace("e+0", "e").replace("e-0", "e-")
 
 
 def _shade(frame: Frame, shade: Shade) -> str:

@@ -23,7 +23,7 @@ from loganalyze.report.charts import page_data
 from loganalyze.report.memory import memory_budget
 from loganalyze.report.model import view
 from loganalyze.report.story import followed
-from loganalyze.report.svg import round_values
+from loganalyze.report.svg import round_values, tick_labels
 
 GIB = 1024.0**3
 
@@ -263,3 +263,15 @@ def test_the_efficiency_panel_names_the_band_of_the_mfu(level: float, band: str)
     assert said[1].en == f"{100 * level:.0f} %"
     page = render(Report(version="0", diagnoses=(run,)), "html", "en")
     assert said[2].en in page.replace("\u00a0", " ")
+
+
+@pytest.mark.parametrize("unit", ["", "share", "B"])
+@pytest.mark.parametrize("narrow", [0.5, 0.01, 1e-4, 1e-12])
+def test_labels_of_a_narrow_axis_differ(unit: str, narrow: float) -> None:
+    """As far as there is room; then they are short again."""
+    values = round_values(1.0, 1.0 + narrow, unit).tolist()
+    labels = tick_labels(values, unit)
+    assert len(labels) == len(values)
+    assert max(map(len, labels)) <= 9
+    if unit != "B" and narrow > 1e-5:
+        assert len(set(labels)) == len(values)
