@@ -62,12 +62,8 @@ def header_of(data: bytes) -> Header | None:
     raw = data.removeprefix(_BOM).split(b"\n", 1)[0].rstrip(b"\r")
     if not raw or b"\x00" in raw or raw[:1] in b"{[<":
         return None
-    text = raw.decode("utf-8", "replace")
-    separator = max(_SEPARATORS, key=text.count)
-    try:
-        names = next(csv.reader([text], delimiter=separator))
-    except (csv.Error, StopIteration):
-        return None
+    separator = max(_SEPARATORS, key=raw.decode("utf-8", "replace").count)
+    names = cells_of(raw, separator) or []
     if not 2 <= len(names) <= _MOST_COLUMNS or all(_is_number(name) for name in names):
         return None
     if _MOMENT.match(names[0]) is not None:  # a logger's line, whose time has a decimal comma
@@ -83,12 +79,19 @@ def sniffed_header(head: Head) -> Header | None:
     lines = head.data.split(b"\n", 2)
     if len(lines) < 3:
         return header
-    text = lines[1].rstrip(b"\r").decode("utf-8", "replace")
+    cells = cells_of(lines[1], header.separator)
+    if cells is None:
+        return None
+    return header if len(cells) == len(header.names) or b'"' in lines[1] else None
+
+
+def cells_of(line: bytes, separator: str) -> list[str] | None:
+    """The cells of one line; None where there are none, or where it is no line of a table."""
+    text = line.rstrip(b"\r").decode("utf-8", "replace")
     try:
-        count = len(next(csv.reader([text], delimiter=header.separator)))
+        return next(csv.reader([text], delimiter=separator))
     except (csv.Error, StopIteration):
         return None
-    return header if count == len(header.names) or '"' in text else None
 
 
 def _is_number(name: str) -> bool:

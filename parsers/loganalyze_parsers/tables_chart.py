@@ -13,7 +13,6 @@ and gradient norm are taken from __MAX where it differs; the drawn value and __M
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from msgspec import Struct, field
 from loganalyze import lazy
 from loganalyze.model import Account, Batch, Problem
 from loganalyze_parsers.api import Head, Parser
-from loganalyze_parsers.csv_table import Header, sniffed_header
+from loganalyze_parsers.csv_table import Header, cells_of, sniffed_header
 from loganalyze_parsers.history import Table, sampled
 from loganalyze_parsers.numbers import number
 from loganalyze_parsers.tables import read_table
@@ -66,9 +65,10 @@ def _numbers_follow(head: Head, header: Header) -> bool:
     lines = head.data.split(b"\n", 2)
     if len(lines) < 2 or not lines[1].strip():
         return True
-    text = lines[1].rstrip(b"\r").decode("utf-8", "replace")
-    cells = next(csv.reader([text], delimiter=header.separator), [])[1:]
-    return all(number(cell) is not None or not cell.strip(' "') for cell in cells)
+    cells = cells_of(lines[1], header.separator)
+    return cells is not None and all(
+        number(cell) is not None or not cell.strip(' "') for cell in cells[1:]
+    )
 
 
 def parse(path: Path, source: int) -> Iterator[Batch]:

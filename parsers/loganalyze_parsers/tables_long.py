@@ -18,7 +18,6 @@ its loss (else of its first metric).
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,7 +30,14 @@ from msgspec.structs import replace
 from loganalyze.model import Account, Batch, Problem
 from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.blocks import open_bytes, read_blocks
-from loganalyze_parsers.csv_table import Header, header_of, numbers, read_cells, sniffed_header
+from loganalyze_parsers.csv_table import (
+    Header,
+    cells_of,
+    header_of,
+    numbers,
+    read_cells,
+    sniffed_header,
+)
 from loganalyze_parsers.history import knows_any, sampled
 from loganalyze_parsers.history_json import first_object
 from loganalyze_parsers.json_spans import plain_number
@@ -96,8 +102,7 @@ def sniff(head: Head) -> float:
     lines = head.data.split(b"\n", 2)
     if header is None or not found or len(lines) < 2:
         return 0.0
-    text = lines[1].rstrip(b"\r").decode("utf-8", "replace")
-    cells = next(csv.reader([text], delimiter=header.separator), [])
+    cells = cells_of(lines[1], header.separator) or ()
     return _SURE if _is_scalar(dict(zip(header.names, cells, strict=False)), found) else 0.0
 
 

@@ -297,3 +297,12 @@ def test_lines_of_a_logger_are_no_chart(tmp_path: Path) -> None:
     parser = parser_for(head_of(log))
     assert parser is not None
     assert parser.name == "text"
+
+
+@pytest.mark.parametrize("header", ["step,name,value", "step,run - loss", "step,loss"])
+def test_a_carriage_return_in_the_only_row_is_no_error(header: str, tmp_path: Path) -> None:
+    """Such a line is none of a table: whoever reads the file, its lines are accounted for."""
+    path = tmp_path / "scalars.csv"
+    path.write_bytes(header.encode() + b"\n1\r2,3\x00,4")
+    parser = parser_for(head_of(path))
+    assert parser is None or list(parser.parse(path, 0))
