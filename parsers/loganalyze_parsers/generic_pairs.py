@@ -42,7 +42,7 @@ from loganalyze_parsers.tqdm_bar import find_bars
 
 _WORD = r"(?!(?:nan|inf|n/a|none)\b)(?:[^\W\d][\w./%@-]{0,60})"
 _NAME = rf"(?P<name>{_WORD}(?: {_WORD}){{0,4}})"
-_VALUE = rf"(?P<value>{NUMBER})(?![\w.]*[/:]\d){UNIT}?(?![A-Za-z_])"
+_VALUE = rf"(?P<value>(?>{NUMBER}))(?![\w.]*[/:]\d){UNIT}?(?![A-Za-z_])"
 _PAIR = lazy.pattern(rf"(?<![\w./]){_NAME}\s{{0,20}}[=:]\s{{0,20}}{_VALUE}", re.IGNORECASE)
 _BARE = lazy.pattern(rf"\s{{0,20}}{_NAME}\s{{1,9}}{_VALUE}(?=\s|$)", re.IGNORECASE)
 _FIELDS = lazy.pattern(r"[|;,\t]|:\s|\s-\s|\s{2,20}(?!nan\b|inf\b)(?=[^\W\d_])", re.IGNORECASE)

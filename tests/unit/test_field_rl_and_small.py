@@ -10,6 +10,8 @@ from loganalyze_parsers import generic_pairs
 from loganalyze_parsers.samples import rows_of
 from textlogs import run_of
 
+from loganalyze.ingest import ingest
+
 GIB = 1024.0**3
 HOME_MADE = [
     ("Epoch: [3][ 120/500]\tTime  0.250 ( 0.260)\tData  0.010 ( 0.020)\tLoss 1.5e+00 (1.7e+00)",
@@ -343,3 +345,12 @@ def test_table_of_epochs_is_a_history(name: str, text: str, tmp_path: Path) -> N
     assert rows["step"].to_list() == [1, 2]
     assert rows["loss"].to_list() == [3.5, 3.25]
     assert rows["val_loss"].to_list() == [3.75, 3.5]
+
+
+@pytest.mark.parametrize("loss", ["1.5steps", "2.6None", "1.50e-3x"])
+def test_a_number_that_runs_into_a_word_is_not_cut(loss: str, tmp_path: Path) -> None:
+    """Two lines glued together: such a number is left out, never told as a shorter one."""
+    log = tmp_path / "loop.log"
+    log.write_text(f"step: 1 - loss: 2.5\nstep: 2 - lr: 0.5 loss: {loss}\nstep: 3 - loss: 2.25\n")
+    (run,) = ingest([str(log)]).runs
+    assert run.readings["loss"].drop_nulls().to_list() == [2.5, 2.25]
