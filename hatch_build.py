@@ -17,7 +17,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent
 FOLDER = ROOT / "loganalyze" / "compiled"
-SOURCES = (FOLDER / "kernel.c", FOLDER / "medians.c")
+SOURCES = (FOLDER / "kernel.c", FOLDER / "lines.c", FOLDER / "medians.c")
 NAME = "kernel.native"  # on all systems: it is loaded by its path, and no module of Python's
 
 try:

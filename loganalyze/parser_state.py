@@ -18,7 +18,9 @@ import loganalyze_parsers
 from loganalyze_parsers import text_log
 from loganalyze_parsers.api import Dialect
 from loganalyze_parsers.failures_text import Text, texts
+from loganalyze_parsers.kernel import Texts
 from loganalyze_parsers.learnt_bulk import LearntBulk
+from loganalyze_parsers.seen_lines import SeenLines
 from loganalyze_parsers.template_reader import TemplateReader
 from loganalyze_parsers.textlog import TextLog
 
@@ -27,9 +29,9 @@ from loganalyze.plain_data import DAMAGE, PicklingError, read, told
 
 _PROGRAM = (
     FunctionType, MethodType, BuiltinFunctionType, BuiltinMethodType, re.Pattern, type, _Lazy,
-    Dialect, LearntBulk, TemplateReader, Text,
+    Dialect, LearntBulk, SeenLines, TemplateReader, Text, Texts,
 )  # fmt: skip
-_NO_MATTER = frozenset({"whole", "names", "_made", "_seen_noise"})
+_NO_MATTER = frozenset({"whole", "names", "_made", "_seen_noise", "_seen_lines"})
 #: A state beyond this is not worth keeping: the log is full of lines that never repeat.
 MAX_BYTES = 32 << 20
 

@@ -1,7 +1,7 @@
 """Inner loops in C, where the installation could build them; everything has a second way.
 
-kernel.c reads text logs (the parsers' kernel.py asks for it), medians.c takes running medians
-(running.py). The environment variable LOGANALYZE_PURE, set to anything, leaves both aside.
+kernel.c reads text logs and lines.c finds words and lines in them (the parsers' kernel.py asks for
+both), medians.c takes running medians (running.py). The environment variable LOGANALYZE_PURE, set to anything, leaves both aside.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 
 PURE = "LOGANALYZE_PURE"
 _HERE = Path(__file__).parent
-SOURCES = (_HERE / "kernel.c", _HERE / "medians.c")
+SOURCES = (_HERE / "kernel.c", _HERE / "lines.c", _HERE / "medians.c")
 #: Built by hatch_build.py; one name on all systems.
 LIBRARY = _HERE / "kernel.native"
 #: Points of the widest window that medians() takes; as in medians.c.

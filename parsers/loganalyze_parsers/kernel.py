@@ -117,6 +117,36 @@ class Seen(Struct, frozen=True):
     later: Ints
 
 
+class _Lines(ctypes.Structure):
+    """As in lines.c."""
+
+    _fields_ = (
+        ("text", ctypes.c_char_p), ("bounds", ctypes.c_void_p), ("count", ctypes.c_int64),
+        ("slots", ctypes.c_void_p), ("size", ctypes.c_int64),
+    )  # fmt: skip
+
+
+class Texts(Struct, frozen=True):
+    """Many texts in one; text k is raw[bounds[k] : bounds[k + 1]]."""
+
+    raw: bytes
+    bounds: Ints
+
+
+def texts_of(texts: Sequence[bytes]) -> Texts:
+    """Those texts in one."""
+    lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
+    return Texts(b"".join(texts), np.concatenate(([0], np.cumsum(lengths))))
+
+
+class Known(Struct, frozen=True):
+    """Lines that seen() finds again."""
+
+    count: int
+    lines: _Lines
+    kept: tuple[object, ...]  # what `lines` points to
+
+
 class Kernel:
     """A loaded library."""
 
@@ -135,10 +165,56 @@ class Kernel:
             ctypes.c_char_p, ctypes.c_int64, ctypes.c_char_p, ctypes.c_int64
         )  # fmt: skip
         self._holds.restype = ctypes.c_int64
+        self._words = library.loganalyze_words
+        self._words.argtypes = (
+            ctypes.c_char_p, ctypes.c_int64, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64,
+            ctypes.c_void_p,
+        )  # fmt: skip
+        self._words.restype = ctypes.c_int64
+        self._see = library.loganalyze_see
+        self._see.argtypes = (ctypes.POINTER(_Lines),)
+        self._see.restype = None
+        self._seen = library.loganalyze_seen
+        self._seen.argtypes = (
+            ctypes.POINTER(_Lines), ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p,
+            ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p,
+        )  # fmt: skip
+        self._seen.restype = None
 
     def holds(self, data: bytes, word: bytes) -> bool:
         """`word in data`, while other threads run."""
         return bool(self._holds(data, len(data), word, len(word)))
+
+    def words(self, data: bytes, words: Texts) -> list[int]:
+        """Which of the words stand in the data: their places, in order."""
+        places = np.empty(len(words.bounds) - 1, dtype=np.int64)
+        count = self._words(
+            data, len(data), words.raw, words.bounds.ctypes.data, len(places), places.ctypes.data
+        )
+        return [int(place) for place in places[:count]]
+
+    def known(self, lines: Sequence[bytes]) -> Known:
+        """Lines, none of them twice, that seen() shall find."""
+        texts = texts_of(lines)
+        slots = np.full(1 << (2 * len(lines) + 1).bit_length(), -1, dtype=np.int32)
+        made = _Lines(
+            texts.raw, texts.bounds.ctypes.data, len(lines), slots.ctypes.data, len(slots)
+        )
+        self._see(ctypes.byref(made))
+        return Known(len(lines), made, (texts, slots))
+
+    def seen(
+        self, known: Known, data: bytes, starts: Ints, ends: Ints, lines: Ints
+    ) -> npt.NDArray[np.int32]:
+        """The known line that each of those lines of a text is; -1 for none. One that is known
+        may be missed, so seldom that it matters to the time only."""
+        starts, ends, lines = (np.ascontiguousarray(a, np.int64) for a in (starts, ends, lines))
+        places = np.empty(len(lines), dtype=np.int32)
+        self._seen(
+            ctypes.byref(known.lines), data, starts.ctypes.data, ends.ctypes.data,
+            lines.ctypes.data, len(lines), places.ctypes.data,
+        )  # fmt: skip
+        return places
 
     def breaks(self, data: bytes) -> Ints:
         """Where the line feeds of a text are."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import polars as pl
 
 from loganalyze_parsers.api import Dialect
+from loganalyze_parsers.kernel import kernel, texts_of
 
 _ESCAPE = "\x1b"
 #: Lines of fewer characters together are searched marker by marker: making an automaton of all
@@ -24,6 +25,7 @@ class MarkerIndex:
             for marker in dialect.markers:
                 self._bits[marker] = self._bits.get(marker, 0) | 1 << index
         self._patterns = list(self._bits)
+        self._encoded = texts_of([marker.encode() for marker in self._patterns])
         self._once = {m: 1 << i for i, dialect in enumerate(dialects) for m in dialect.once}
 
     def wanted(self, lines: Sequence[bytes]) -> list[int]:
@@ -34,17 +36,26 @@ class MarkerIndex:
         wanted = [0] * len(lines)
         decoded = [line.decode("utf-8", "replace") for line in lines]
         few = sum(map(len, decoded)) < _FEW
-        for index, markers in (self._one_by_one if few else self._at_once)(decoded):
+        likely = self._likely(b"\n".join(lines)) if few else []
+        for index, markers in self._these(decoded, likely) if few else self._at_once(decoded):
             for marker in markers:
                 wanted[index] |= self._bits[marker]
                 if marker in self._once:
                     self._bits[marker] &= ~self._once.pop(marker)
         return wanted
 
-    def _one_by_one(self, lines: Sequence[str]) -> Iterator[tuple[int, Iterable[str]]]:
-        """Lines with markers, and those; each marker is first sought in all lines together."""
-        whole = "\n".join(lines)
-        likely = [marker for marker in self._patterns if marker in whole] if whole else []
+    def _likely(self, data: bytes) -> list[str]:
+        """The markers in lines that are looked at together."""
+        compiled = kernel() if data else None
+        if compiled is None:
+            text = data.decode("utf-8", "replace")
+            return [marker for marker in self._patterns if marker in text] if text else []
+        return [self._patterns[place] for place in compiled.words(data, self._encoded)]
+
+    def _these(
+        self, lines: Sequence[str], likely: Sequence[str]
+    ) -> Iterator[tuple[int, Iterable[str]]]:
+        """Lines with markers, and those."""
         for index, line in enumerate(lines if likely else ()):
             yield index, [marker for marker in likely if marker in line]
 

@@ -20,6 +20,7 @@ from loganalyze_parsers.bulk_lines import epoch_seconds
 from loganalyze_parsers.commas import has_commas
 from loganalyze_parsers.digits import Bytes, Ints
 from loganalyze_parsers.frames import KEY_SCHEMA, masked_column
+from loganalyze_parsers.kernel import holds
 from loganalyze_parsers.layout_rows import Rows
 from loganalyze_parsers.lessons import Lesson, Text
 from loganalyze_parsers.megatron_fields import named_field
@@ -58,11 +59,12 @@ class MegatronBulk:
         self._ranks_per_node = ranks_per_node
         data = np.frombuffer(block.data, dtype=np.uint8)
         starts, ends = block.bounds
-        if b"\r" in block.data:
-            ends = _without_returns(data, starts, ends)
         last = data[np.maximum(ends - 1, 0)]
+        if (last == 13).any():
+            ends = _without_returns(data, starts, ends)
+            last = data[np.maximum(ends - 1, 0)]
         likely = np.flatnonzero((last == ord("|")) | (last == ord(" ")))
-        if not len(likely) or b"iteration" not in block.data:  # the search is the slower of both
+        if not len(likely) or not holds(block.data, b"iteration"):  # the search is the slower of both
             return None
         found = self._templates.read(Text(block.data, starts, ends), likely)
         if not found:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
@@ -32,13 +32,14 @@ class Tally(Struct):
         else:
             self.ignored[rules[0]] += 1
 
-    def known(self, rules: Sequence[str | None]) -> None:
-        """Count lines whose fate is remembered (None: unknown, and shown when new)."""
-        counts = Counter(rules)
-        self.lines += len(rules)
-        self.unknown += counts.pop(None, 0)
+    def known(self, counts: Mapping[str | None, int]) -> None:
+        """Count lines whose fate is remembered, by rule (None: unknown, and shown when new)."""
         for rule, count in counts.items():
-            self.ignored[str(rule)] += count
+            self.lines += count
+            if rule is None:
+                self.unknown += count
+            else:
+                self.ignored[rule] += count
 
     def account(self) -> Account:
         """What was counted so far."""

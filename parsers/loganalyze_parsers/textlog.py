@@ -29,6 +29,7 @@ from loganalyze_parsers.line_pieces import pieces
 from loganalyze_parsers.markers import MarkerIndex
 from loganalyze_parsers.prefixes import clean, peel, ranks_per_node
 from loganalyze_parsers.prepared import Prepared, prepared
+from loganalyze_parsers.seen_lines import SeenLines
 from loganalyze_parsers.tally import Tally
 
 #: A piece longer than this is looked at only as far (verl prints lines of 30 kB).
@@ -38,7 +39,6 @@ _MAX_SEEN = 50_000
 _MAX_SEEN_BYTES = 4096  # of one such line
 _MOST_LINES = 200_000  # looked at together: a block may be nothing but line ends
 _MOST_SHOWN = 64  # lines that went by in bulk, to a reader that waits for more (a traceback: 30)
-_NEW = "\0"  # in place of a rule: a line whose fate is not remembered
 
 
 class TextLog:
@@ -57,6 +57,7 @@ class TextLog:
         self._bulks = [dialect.bulk() if dialect.bulk else None for dialect in dialects]
         self._ignore_rule = ignore_rule
         self._seen_noise: dict[bytes, str | None] = {}
+        self._seen_lines = SeenLines()
         self._source = source
         self._made: Counter[str] = Counter()
         self._ranks_per_node = 0
@@ -179,31 +180,27 @@ class TextLog:
     ) -> int:  # fmt: skip
         """Lines one by one, but for those whose fate is remembered; what `told` is now."""
         block, starts, ends = prepared.block, *prepared.block.bounds
-        lines = [
-            block.data[a:b] for a, b in zip(starts[rest].tolist(), ends[rest].tolist(), strict=True)
-        ]
-        rules = [self._seen_noise.get(line, _NEW) for line in lines]
-        fresh = [i for i, rule in enumerate(rules) if rule is _NEW]
-        bits = dict(zip(fresh, self._markers.wanted([lines[i] for i in fresh]), strict=True))
-        known: list[str | None] = []  # rules of lines whose fate is remembered
+        kinds, fresh = self._seen_lines.look(block, rest, self._seen_noise)
+        bits = dict(zip(fresh, self._markers.wanted([*fresh.values()]), strict=True))
+        known = np.zeros(len(rest), dtype=bool)  # lines whose fate is remembered
         at = 0
-        for one in [*fresh, len(lines)]:
+        for one in [*fresh, len(rest)]:
             if not self._open:
-                known += rules[at:one]
+                known[at:one] = True
                 at = one
-            for i in range(at, min(one + 1, len(lines))):
-                wanted = bits.get(i, 0)
-                if not wanted and not self._open and lines[i] in self._seen_noise:
-                    known.append(self._seen_noise[lines[i]])
+            for i in range(at, min(one + 1, len(rest))):
+                index, wanted = int(rest[i]), bits.get(i, 0)
+                raw = block.data[starts[index] : ends[index]]
+                if not wanted and not self._open and raw in self._seen_noise:
+                    kinds[i], known[i] = self._seen_lines.kind(self._seen_noise[raw]), True
                     continue
-                index = int(rest[i])
                 if wanted or self._open:
                     taken.extend(self._pass(prepared, told, index))
                     told = index + 1
                 place = (block.offset + int(starts[index]), block.first_line + index)
-                taken.extend(self._line(lines[i], place, wanted, tally))
+                taken.extend(self._line(raw, place, wanted, tally))
             at = one + 1
-        tally.known(known)
+        tally.known(self._seen_lines.counted(kinds[known]))
         return told
 
     def _pass(self, prepared: Prepared, first: int, end: int) -> list[Taken]:
