@@ -1,7 +1,8 @@
 """Inner loops in C, where the installation could build them; everything has a second way.
 
 kernel.c reads text logs and lines.c finds words and lines in them (the parsers' kernel.py asks for
-both), medians.c takes running medians (running.py). The environment variable LOGANALYZE_PURE, set to anything, leaves both aside.
+both), medians.c takes running medians (running.py). The environment variable LOGANALYZE_PURE, set
+to anything, leaves them aside.
 """
 
 from __future__ import annotations

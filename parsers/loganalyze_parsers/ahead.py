@@ -1,68 +1,49 @@
-"""Blocks looked at before their turn, and finished after it, in threads; all comes in order."""
+"""Blocks looked at before their turn, by a second thread and by this one; all comes in order."""
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from loganalyze_parsers.blocks import Block
 
 Seen = TypeVar("Seen")
-Made = TypeVar("Made")
-#: Blocks looked at at the same time, beside the one whose lines are read.
-THREADS = min(2, os.cpu_count() or 1)
+#: Blocks held at the same time, beside the one whose lines are read.
+AHEAD = 3
 
 
 def ahead(work: Callable[[Block], Seen], blocks: Iterator[Block]) -> Iterator[tuple[Block, Seen]]:
-    """Blocks and results in order; the next ones under way in threads, as files, numpy and polars
-    leave the interpreter free. The first is looked at here before all others: what it teaches
-    serves them, and an input of one block, as most are, needs no thread."""
+    """Blocks and results in order. The first is looked at before all others: what it teaches serves
+    them, and an input of one block, as most are, needs no thread.
+
+    Two threads, as much of the work leaves the interpreter free: the second looks at blocks in
+    turn, and this one, instead of waiting for it, looks at one that it has not come to yet. A
+    thread for each kind of work takes a tenth more time, most of it to change between them.
+    """
     block = next(blocks, None)
     if block is None:
         return
-    waiting = deque([(block, _done(work(block)))])
-    block = next(blocks, None)
-    with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(THREADS) as pool:
-        while block is not None:
-            coming = reader.submit(next, blocks, None)
-            waiting.append((block, pool.submit(work, block)))
-            if len(waiting) > THREADS:
-                yield _waited(waiting)
-            block = coming.result()
-        while waiting:
-            yield _waited(waiting)
+    yield block, work(block)
+    waiting: deque[tuple[Block, Future[Seen]]] = deque()
+    with ThreadPoolExecutor(1) as pool:
+        while True:
+            while len(waiting) < AHEAD and (block := next(blocks, None)) is not None:
+                waiting.append((block, pool.submit(work, block)))
+            if not waiting:
+                return
+            block, seen = waiting.popleft()
+            if not seen.done():
+                _help(work, waiting)
+            yield block, seen.result()
 
 
-def _waited(waiting: deque[tuple[Block, Future[Seen]]]) -> tuple[Block, Seen]:
-    block, seen = waiting.popleft()
-    return block, seen.result()
-
-
-def _done(seen: Seen) -> Future[Seen]:
-    future: Future[Seen] = Future()
-    future.set_result(seen)
-    return future
-
-
-class Behind(Generic[Made]):
-    """Does one piece of work in a thread while the next is prepared; what they make, in order."""
-
-    def __init__(self, pool: ThreadPoolExecutor) -> None:
-        """pool: of one thread."""
-        self._pool = pool
-        self._last: Future[Made] | None = None
-
-    def then(self, work: Callable[[], Made]) -> Iterator[Made]:
-        """Begin the work; what that before it made."""
-        now = self._pool.submit(work)
-        yield from self.rest()
-        self._last = now
-
-    def rest(self) -> Iterator[Made]:
-        """What the last work made, if that is still to come."""
-        last, self._last = self._last, None
-        if last is not None:
-            yield last.result()
+def _help(work: Callable[[Block], Seen], waiting: deque[tuple[Block, Future[Seen]]]) -> None:
+    """Look here at the last of the blocks, if the second thread has not begun with it."""
+    if not waiting or not waiting[-1][1].cancel():
+        return
+    block, _ = waiting.pop()
+    made: Future[Seen] = Future()
+    made.set_result(work(block))
+    waiting.append((block, made))

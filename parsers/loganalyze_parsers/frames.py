@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,8 @@ KEY_SCHEMA: Mapping[str, pl.DataType] = {
 _MOST_STEP, _MOST_RANK = 2**53, 2**31 - 1
 #: Columns with so many cells for one number are filled number by number.
 _SPARSE = 8
+#: Rows are put between others by pieces where they are fewer than one in so many.
+_FEW = 64
 
 
 def within(value: int | None, most: int) -> int | None:
@@ -139,9 +142,23 @@ def joined_rows(bulk: Sequence[pl.DataFrame], readings: Sequence[Reading]) -> pl
     """Rows read by the column and rows read one by one, in the order of their offsets."""
     frame = readings_frame(readings)
     frames = [*bulk, *([] if frame is None else [frame])]
+    if len(bulk) == 1 and frame is not None and _FEW * len(frame) < len(bulk[0]):
+        return _among(bulk[0], frame.sort("offset", maintain_order=True))
     if len(frames) > 1:
         return pl.concat(frames, how="diagonal").sort("offset")
     return frames[0] if frames else None
+
+
+def _among(many: pl.DataFrame, few: pl.DataFrame) -> pl.DataFrame:
+    """Two frames, each in the order of its offsets, as one: a few rows between many.
+
+    By pieces, which takes half the time of sorting all rows.
+    """
+    edges = np.searchsorted(many["offset"].to_numpy(), few["offset"].to_numpy()).tolist()
+    pieces = [many.clear()]  # its columns come first
+    for row, (begin, end) in enumerate(pairwise([0, *edges, len(many)])):
+        pieces.extend(p for p in (many.slice(begin, end - begin), few.slice(row, 1)) if len(p))
+    return pl.concat(pieces, how="diagonal", rechunk=True)
 
 
 def _scattered(readings: Sequence[Reading], names: Mapping[str, None]) -> dict[str, pl.Series]:

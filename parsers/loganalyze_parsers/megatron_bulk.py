@@ -64,7 +64,7 @@ class MegatronBulk:
             ends = _without_returns(data, starts, ends)
             last = data[np.maximum(ends - 1, 0)]
         likely = np.flatnonzero((last == ord("|")) | (last == ord(" ")))
-        if not len(likely) or not holds(block.data, b"iteration"):  # the search is the slower of both
+        if not len(likely) or not holds(block.data, b"iteration"):
             return None
         found = self._templates.read(Text(block.data, starts, ends), likely)
         if not found:

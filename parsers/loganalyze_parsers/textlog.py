@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from msgspec.structs import replace
 
 from loganalyze.model import Account, Batch, LineRef, Problem, Reading
-from loganalyze_parsers.ahead import Behind, ahead
+from loganalyze_parsers.ahead import ahead
 from loganalyze_parsers.api import NO_NUMBER, Dialect, Line, Look, Reader, Taken
 from loganalyze_parsers.blocks import Block
 from loganalyze_parsers.commas import spelled
@@ -104,28 +102,24 @@ class TextLog:
         with the next offset and line when all lines with a newline were read, and no more.
         """
         offset, line, told = 0, 1, self.whole is None
-        with ThreadPoolExecutor(1) as pool:
-            joining: Behind[Batch] = Behind(pool)
-            for block, looks in ahead(self._look, blocks):
-                if not told and self.whole is not None and not block.data.endswith(b"\n"):
-                    yield from joining.rest()
-                    self.whole(block.offset, block.first_line)
-                    told = True
-                yield from joining.then(self._batch(self._prepared(block, looks)))
-                offset = block.offset + len(block.data)
-                line = block.first_line + len(block.bounds[0])
-            yield from joining.rest()
+        for block, looks in ahead(self._look, blocks):
+            if not told and self.whole is not None and not block.data.endswith(b"\n"):
+                self.whole(block.offset, block.first_line)
+                told = True
+            yield self._batch(self._prepared(block, looks))
+            offset = block.offset + len(block.data)
+            line = block.first_line + len(block.bounds[0])
         if not told and self.whole is not None:
             self.whole(offset, line)
         yield self.finish()
 
     def feed(self, block: Block) -> Batch:
         """The batch of one block, at once; blocks come in order, each of whole lines."""
-        return self._batch(self._prepared(block, self._look(block)))()
+        return self._batch(self._prepared(block, self._look(block)))
 
     def finish(self) -> Batch:
         """What was still open at the end of the input."""
-        return self._gather([reader.finish() for reader in self._readers], [], Account())()
+        return self._gather([reader.finish() for reader in self._readers], [], Account())
 
     def turn_to(self, source: int) -> None:
         """The next lines are of another input."""
@@ -161,8 +155,8 @@ class TextLog:
         made.take(index, frame)
         self._made[self._dialects[index].name] += len(frame)
 
-    def _batch(self, prepared: Prepared) -> Callable[[], Batch]:
-        """Reads the other lines; what is then left to do needs no reader, see _gather()."""
+    def _batch(self, prepared: Prepared) -> Batch:
+        """Reads the other lines."""
         starts = prepared.block.bounds[0]
         rest = np.flatnonzero(~prepared.taken)
         done = len(starts) - len(rest)
@@ -325,18 +319,15 @@ class TextLog:
         except (ValueError, OverflowError):  # 1.2.3, or ten thousand digits
             return None
 
-    def _gather(
-        self, taken: list[Taken], bulk: list[pl.DataFrame], account: Account
-    ) -> Callable[[], Batch]:
-        batch = Batch(
-            readings=None,
+    def _gather(self, taken: list[Taken], bulk: list[pl.DataFrame], account: Account) -> Batch:
+        readings = self.names.admitted([r for t in taken for r in t.readings])
+        return Batch(
+            readings=joined_rows(bulk, readings),
             events=tuple(e for t in taken for e in t.events),
             problems=tuple(p for t in taken for p in t.problems),
             account=account,
             framework=self._made.most_common(1)[0][0] if self._made else "",
         )
-        readings = self.names.admitted([r for t in taken for r in t.readings])
-        return lambda: replace(batch, readings=joined_rows(bulk, readings))
 
 
 @lru_cache(maxsize=4096)

@@ -191,8 +191,8 @@ def test_threads_change_nothing(lines: list[str], monkeypatch: pytest.MonkeyPatc
     lines[100:100] = ["some words", "some words", "another line 12"]
     data = ("\n".join(lines) + "\n").encode()
     made = []
-    for threads in (1, 4):
-        monkeypatch.setattr(ahead, "THREADS", threads)
+    for held in (1, 4):
+        monkeypatch.setattr(ahead, "AHEAD", held)
         log = TextLog((huggingface.DIALECT, deepspeed.DIALECT), lambda line: None, 0)
         made.append(list(log.batches(read_blocks(io.BytesIO(data), 1500))))
     one, many = made
