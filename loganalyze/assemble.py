@@ -67,7 +67,7 @@ def assemble(
     readings = _labelled(readings, cut.labels)
     metrics = sorted(set(readings.columns) - set(READING_COLUMNS))
     readings = readings.select(*READING_COLUMNS, *metrics)
-    trim()
+    (trim if len(readings) > LONGEST else release)()
     meta = RunMeta(
         id=run_id,
         framework=framework,
