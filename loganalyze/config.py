@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -22,8 +21,15 @@ PROFILES = ("pretrain", "sft", "rl")
 def load_data(name: str) -> Mapping[str, Any]:
     """A packaged TOML file by its path below the package, e.g. `metrics.toml`."""
     text = files("loganalyze").joinpath(name).read_bytes()
-    tables: Mapping[str, Any] = kept(name, text, lambda: tomllib.loads(text.decode("utf-8")))
+    tables: Mapping[str, Any] = kept(name, text, lambda: _parsed(text.decode("utf-8")))
     return tables
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """Raises ValueError where it is no TOML."""
+    import tomllib  # packaged files were mostly parsed before
+
+    return tomllib.loads(text)
 
 
 @cache
@@ -176,10 +182,10 @@ def _from_file(file: Path | None) -> list[tuple[str, float, str]]:
         return []
     try:
         text = file.read_text(encoding="utf-8")
-        data = tomllib.loads(text)
+        data = _parsed(text)
     except OSError as error:
         raise UsageError(f"{file}: cannot be read ({error.strerror})") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise UsageError(f"{file}: not valid TOML: {error}") from error
     return [
         (name, _number(value, f"{file}:{_line_of(text, name)}"), f"{file}:{_line_of(text, name)}")

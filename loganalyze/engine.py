@@ -11,11 +11,9 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
-from multiprocessing import get_context
 from typing import Any, TypeVar
 
 from loganalyze.errors import LoganalyzeError, UsageError
@@ -65,6 +63,9 @@ def processes(jobs: int) -> Engine[Any, Any]:
         return serial
 
     def run(work: Callable[[S], R], shards: Sequence[S]) -> Iterator[tuple[int, R]]:
+        from concurrent.futures import ProcessPoolExecutor  # loaded where they are needed
+        from multiprocessing import get_context
+
         def pool() -> Executor:
             return ProcessPoolExecutor(min(jobs, len(shards) or 1), mp_context=get_context("spawn"))
 
@@ -132,7 +133,7 @@ class _Queue:
     def _collected(self, done: Collection[Any]) -> Iterator[Done]:
         for future in done:
             error = future.exception()
-            if isinstance(error, BrokenProcessPool):
+            if isinstance(error, BrokenExecutor):
                 raise error  # all that ran is taken back by whoever knows what to do
             index = self._running.pop(future)
             if error is None:
@@ -191,7 +192,7 @@ def _on_pools(
                     yield from queue.on(executor, 1, suspects)
                     suspects = 0
                 yield from queue.on(executor, _AHEAD * jobs)
-            except BrokenProcessPool as error:
+            except BrokenExecutor as error:
                 suspects = queue.take_back(error)
 
 

@@ -7,18 +7,17 @@ Patterns have bounded repetitions only, so time grows linearly with the text.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, lru_cache, partial
-from importlib.resources import files
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from loganalyze import lazy
+from loganalyze.config import load_data
 from loganalyze.model import Detail, Event, Problem, Source
 
 _off: ContextVar[bool] = ContextVar("masking_off", default=False)
@@ -133,7 +132,7 @@ def _hidden(kind: str, match: re.Match[str]) -> str:
 
 @cache
 def _document() -> Mapping[str, Any]:
-    return tomllib.loads(files("loganalyze").joinpath("masking.toml").read_text(encoding="utf-8"))
+    return load_data("masking.toml")
 
 
 @cache

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -75,6 +74,8 @@ def row_middles(x: Numbers) -> tuple[Floats, Floats]:
 
 def normal_quantile(share: float) -> float:
     """Value below which `share` (0 < share < 1) of a standard normal distribution lies."""
+    from statistics import NormalDist  # loaded where it is needed
+
     return NormalDist().inv_cdf(share)
 
 

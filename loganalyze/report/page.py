@@ -236,8 +236,8 @@ def _lack(panel: str, missing: tuple[str, ...]) -> Both:
 
 def is_flat(item: Chart) -> bool:
     """Whether a number says as much as a drawing: one value throughout, or one point."""
-    values = [value for curve in item.curves for value in set(curve.values.tolist())]
-    return len(set(values)) == 1 and math.isfinite(values[0])
+    first = next((curve.values[0] for curve in item.curves if len(curve.values)), math.nan)
+    return math.isfinite(first) and all(bool((one.values == first).all()) for one in item.curves)
 
 
 def _flat_value(view: ChartView) -> tuple[Both, Both, Both]:

@@ -25,8 +25,7 @@ def ahead(work: Callable[[Block], Seen], blocks: Iterator[Block]) -> Iterator[tu
     block = next(blocks, None)
     if block is None:
         return
-    yield block, work(block)
-    waiting: deque[tuple[Block, Future[Seen]]] = deque()
+    waiting = deque([(block, _done(work(block)))])
     with ThreadPoolExecutor(1) as pool:
         while True:
             while len(waiting) < AHEAD and (block := next(blocks, None)) is not None:
@@ -39,11 +38,15 @@ def ahead(work: Callable[[Block], Seen], blocks: Iterator[Block]) -> Iterator[tu
             yield block, seen.result()
 
 
+def _done(seen: Seen) -> Future[Seen]:
+    future: Future[Seen] = Future()
+    future.set_result(seen)
+    return future
+
+
 def _help(work: Callable[[Block], Seen], waiting: deque[tuple[Block, Future[Seen]]]) -> None:
     """Look here at the last of the blocks, if the second thread has not begun with it."""
     if not waiting or not waiting[-1][1].cancel():
         return
     block, _ = waiting.pop()
-    made: Future[Seen] = Future()
-    made.set_result(work(block))
-    waiting.append((block, made))
+    waiting.append((block, _done(work(block))))

@@ -13,18 +13,21 @@ a resume steps come again. Identical rows are kept once by the primary key.
 from __future__ import annotations
 
 import math
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from loganalyze.model import Account, Batch, Event, LineRef, Problem
 from loganalyze_parsers.api import Head, Parser
-from loganalyze_parsers.tables_sqlite import FAILURES, MAGIC, columns_of, opened
+from loganalyze_parsers.tables_sqlite import MAGIC, columns_of, failures, opened
 from loganalyze_parsers.tracker_frames import readings_of
 from loganalyze_parsers.tracker_join import SCALAR_COLUMNS, joined_rows
 from loganalyze_parsers.tracker_names import framework_of
+
+if TYPE_CHECKING:
+    import sqlite3
 
 _METRICS = frozenset({"key", "value", "timestamp", "run_uuid", "step", "is_nan"})
 _LARGEST = 1.7976931348623157e308
@@ -56,7 +59,7 @@ def parse_database(path: Path, source: int) -> Iterator[Batch]:
             for uuid, _, status, end in runs:
                 label = labels[uuid] if len(runs) > 1 else ""
                 yield _run(connection, path, source, uuid, label, (status, end))
-    except FAILURES as error:
+    except failures() as error:
         told = f"{path}: the database cannot be read ({error})"
         problem = Problem(rule="unreadable", message=told)
         yield Batch(readings=None, problems=(problem,), framework="mlflow")

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from loganalyze_parsers.numbers import is_digits
-from loganalyze_parsers.tables_sqlite import FAILURES, MAGIC, opened
+from loganalyze_parsers.tables_sqlite import MAGIC, failures, opened
 
 _QUERY = (
     "select tag.folder, tag.name from tag join experiment on tag.experiment_id = experiment.id "
@@ -37,6 +37,6 @@ def _tags(database: Path, run: str) -> dict[str, str]:
             rows = connection.execute(_QUERY, (run,)).fetchall()
             if not rows:  # run_id is the id alone in some versions
                 rows = connection.execute(_QUERY, (run.rsplit("-", 1)[-1],)).fetchall()
-    except FAILURES:
+    except failures():
         return {}
     return {str(folder): str(name) for folder, name in rows}

@@ -7,20 +7,30 @@ A database in WAL mode keeps its newest rows in `<name>-wal`; opening it in plac
 from __future__ import annotations
 
 import shutil
-import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # its library is loaded for the few inputs that need it
+    import sqlite3
 
 MAGIC = b"SQLite format 3\x00"
-#: What reading a database may raise; the last one where the message itself holds damaged text.
-FAILURES = (sqlite3.Error, OSError, UnicodeDecodeError)
+
+
+def failures() -> tuple[type[Exception], ...]:
+    """What reading a database may raise; the last where the message itself holds damaged text."""
+    import sqlite3
+
+    return (sqlite3.Error, OSError, UnicodeDecodeError)
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection that cannot write. Raises sqlite3.Error or OSError where it cannot be opened."""
+    import sqlite3
+
     wal = path.with_name(path.name + "-wal")
     if wal.is_file() and wal.stat().st_size:
         with tempfile.TemporaryDirectory(prefix="loganalyze-") as folder:
@@ -51,7 +61,7 @@ def columns_of(path: Path) -> dict[str, frozenset[str]]:
                 for row in connection.execute("select name from sqlite_master where type='table'")
             ]
             return {name: _columns(connection, name) for name in names}
-    except FAILURES:
+    except failures():
         return {}
 
 

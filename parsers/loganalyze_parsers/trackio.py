@@ -10,10 +10,10 @@ step, where it was logged, comes before it.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -21,11 +21,14 @@ from loganalyze.model import Batch, Event, LineRef, Problem
 from loganalyze_parsers.api import Head, Parser
 from loganalyze_parsers.history import history_batch
 from loganalyze_parsers.history_rows import Grown
-from loganalyze_parsers.tables_sqlite import FAILURES, MAGIC, columns_of, opened
+from loganalyze_parsers.tables_sqlite import MAGIC, columns_of, failures, opened
 from loganalyze_parsers.wandb_files import flat_config
 from loganalyze_parsers.wandb_frames import system_frame
 from loganalyze_parsers.wandb_history import flat_numbers
 from loganalyze_parsers.wandb_system import Sample
+
+if TYPE_CHECKING:
+    import sqlite3
 
 _METRICS = frozenset({"timestamp", "run_name", "step", "metrics"})
 _PAGE = 20_000
@@ -49,7 +52,7 @@ def parse(path: Path, source: int) -> Iterator[Batch]:
             for name, _ in names:
                 label = str(name) if len(names) > 1 else ""
                 yield _run(connection, tables, path, source, str(name), label)
-    except FAILURES as error:
+    except failures() as error:
         told = f"{path}: the database cannot be read ({error})"
         problem = Problem(rule="unreadable", message=told)
         yield Batch(readings=None, problems=(problem,), framework="trackio")
