@@ -25,7 +25,7 @@ def ahead(work: Callable[[Block], Seen], blocks: Iterator[Block]) -> Iterator[tu
     block = next(blocks, None)
     if block is None:
         return
-    waiting = deque([(block, _done(work(block)))])
+    waiting = deque([(block, _looked(work, block))])
     with ThreadPoolExecutor(1) as pool:
         while True:
             while len(waiting) < AHEAD and (block := next(blocks, None)) is not None:
@@ -38,15 +38,19 @@ def ahead(work: Callable[[Block], Seen], blocks: Iterator[Block]) -> Iterator[tu
             yield block, seen.result()
 
 
-def _done(seen: Seen) -> Future[Seen]:
-    future: Future[Seen] = Future()
-    future.set_result(seen)
-    return future
-
-
 def _help(work: Callable[[Block], Seen], waiting: deque[tuple[Block, Future[Seen]]]) -> None:
     """Look here at the last of the blocks, if the second thread has not begun with it."""
     if not waiting or not waiting[-1][1].cancel():
         return
     block, _ = waiting.pop()
-    waiting.append((block, _done(work(block))))
+    waiting.append((block, _looked(work, block)))
+
+
+def _looked(work: Callable[[Block], Seen], block: Block) -> Future[Seen]:
+    """What the work gives, or what went wrong with it, to be told in the block's turn."""
+    future: Future[Seen] = Future()
+    try:
+        future.set_result(work(block))
+    except Exception as error:
+        future.set_exception(error)
+    return future
