@@ -24,20 +24,29 @@ def centred_median(x: Floats, width: int, ends: Ends = "edge") -> Floats:
     ends: beyond an end stands its value again and again (edge), or the series mirrored, the last
     value twice (symmetric).
     """
-    half = width // 2
-    if not len(x) or not half:
+    half, count = width // 2, len(x)
+    if not count or not half:
         return np.array(x, dtype=np.float64)
-    return medians(np.pad(x, half, mode=ends), width)
+    if count < 2 * width:
+        return medians(np.pad(x, half, mode=ends), width)
+    made = np.empty(count)
+    made[:half] = medians(np.pad(x[: 2 * half], (half, 0), mode=ends), width)
+    medians(x, width, made[half:-half])
+    made[-half:] = medians(np.pad(x[-2 * half :], (0, half), mode=ends), width)
+    return made
 
 
-def medians(x: Floats, width: int) -> Floats:
+def medians(x: Floats, width: int, out: Floats | None = None) -> Floats:
     """Median of each `width` (odd, at most len(x)) neighbours: len(x) - width + 1 of them.
 
-    NaN counts as greater than all numbers. Other threads run meanwhile.
+    out: where they go, in one piece. NaN counts as greater than all numbers. Other threads run
+    meanwhile.
     """
-    made = compiled.medians(x, width)
+    made = compiled.medians(x, width, out)
     if made is None:
         made = pl.Series(x).rolling_median(width).slice(width - 1).to_numpy()
+        if out is not None:
+            out[:] = made
     return made
 
 

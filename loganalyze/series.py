@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from loganalyze.compiled import past_medians
 from loganalyze.running import centred_median, median, row_medians
 
 Floats = npt.NDArray[np.float64]
@@ -60,17 +61,19 @@ def past_median(x: Floats, width: int, centred: Floats | None = None) -> Floats:
 
     centred: centred_median(x, width), if it is at hand: the same numbers, moved.
     """
-    n = len(x)
-    out = np.full(n, np.nan)
-    head = min(n, width)
-    out[:head] = _expanding_median(x[:head])
-    if n > width:
-        middle = centred_median(x, width) if centred is None else centred
-        out[width:] = middle[width // 2 : n - width + width // 2]
-    return out
+    n, half = len(x), width // 2
+    made = past_medians(x, width) if centred is None or n <= width else None
+    if made is not None:
+        return made
+    middle = centred_median(x, width) if centred is None else centred
+    return np.concatenate((_expanding_median(x[:width]), middle[half : n - width + half]))
 
 
 def _expanding_median(x: Floats) -> Floats:
+    """Median of all points before each point; NaN at the first point."""
+    made = past_medians(x, len(x)) if len(x) else None
+    if made is not None:
+        return made
     out = np.full(len(x), np.nan)
     seen: list[float] = []
     for at, value in enumerate(x.tolist()):

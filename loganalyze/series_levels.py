@@ -39,6 +39,7 @@ NORMAL_MARGIN = 1.05  # four blocks of clipped heavy-tailed points are not quite
 ALONE = 0.2  # of the chance, for the deviation that does not look at neighbours
 PAIR_MOST = 4000  # points, beyond which pairs tell nothing new
 PAIR_MEMORY = 0.3  # correlation of neighbours from which on two high points are no two surprises
+_LARGEST = np.finfo(np.float64).max
 MOST = 400  # candidates of one pass; more would be another kind of series, not events
 
 
@@ -100,7 +101,7 @@ def tail_limit(
     tail's power, drawn to PRIOR_POWER as by PRIOR_POINTS more points; never below `least`.
     steeper: factor on the powers that are expected, for a statistic that falls off faster.
     """
-    low = -null[np.isfinite(null)]
+    low = -_finite(null)
     count = max(5, int(TAIL_SHARE * len(low)))
     if len(low) < 2 * count:
         return least, PRIOR_POWER * steeper
@@ -128,7 +129,7 @@ def fine_level(y: Floats, search: Search, window: int = WINDOW) -> Level:
     sigma = MAD_TO_SIGMA * past_median(np.abs(rest - lag), 2 * window - 1)
     own = search.floor_of_exp * np.exp(-base) if search.floor_of_exp else 0.0
     floor = np.broadcast_to(np.maximum(search.floor, own), y.shape)
-    sigma = np.maximum(np.nan_to_num(sigma), floor) * _few(len(y))
+    sigma = _doubted(np.fmax(np.minimum(sigma, _LARGEST), floor))
     trend = np.maximum(lag, -2.0 * sigma)  # a falling series leaves its past median above it
     z = np.where(rest > 0, (rest - trend) / sigma, 0.0)
     null = (y - centre) / sigma
@@ -179,7 +180,7 @@ def early_level(y: Floats, search: Search) -> Level:
     last = np.concatenate((part[:1], part[:-1]))
     leap = part - last
     sigma = np.nan_to_num(MAD_TO_SIGMA * past_median(np.abs(leap), 2 * EARLY[1] - 1))
-    sigma = np.maximum(sigma, 1.5 * level.floor) * _few(len(part))
+    sigma = _doubted(np.maximum(sigma, 1.5 * level.floor))
     three = np.array([_later(part, by) for by in (1, 2, 3)])
     middle = np.maximum(last, three[1:].min(axis=0) - sigma)  # one low point is no level
     z = np.where(part > three.max(axis=0), np.minimum(leap, part - middle) / sigma, 0.0)
@@ -234,12 +235,16 @@ def _lower_of_two(z: Floats) -> Floats:
     return np.minimum(z, np.append(z[:1], z[:-1]))
 
 
-def _few(n: int) -> Floats:
-    """By how much a deviation estimated from 0, 1, 2, ... points is too small to be relied on."""
-    out = np.ones(n)
-    head = np.maximum(np.arange(min(n, 30), dtype=np.float64), 1.0)
-    out[: len(head)] += 3.0 / head
-    return out
+def _finite(x: Floats) -> Floats:
+    good = np.isfinite(x)
+    return x if good.all() else x[good]
+
+
+def _doubted(sigma: Floats) -> Floats:
+    """The same array: deviations estimated from 0, 1, 2, ... points are too small to rely on."""
+    head = np.maximum(np.arange(min(len(sigma), 30), dtype=np.float64), 1.0)
+    sigma[: len(head)] *= 1.0 + 3.0 / head
+    return sigma
 
 
 def coarse_level(
@@ -303,7 +308,7 @@ def _settled(x: Floats, width: int) -> Floats:
 
 def _normal_limit(null: Floats, chance: float) -> float:
     """The same as tail_limit for means of many clipped points, whose tail is nearly normal."""
-    low = -null[np.isfinite(null)]
+    low = -_finite(null)
     if len(low) < 10 / TAIL_SHARE or chance >= TAIL_SHARE:
         return np.inf
     reached = float(np.quantile(low, 1.0 - TAIL_SHARE))

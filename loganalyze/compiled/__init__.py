@@ -37,10 +37,9 @@ def load(path: Path) -> ctypes.CDLL | None:
         return None
     if not fits:
         return None
-    library.loganalyze_medians.argtypes = (
-        ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
-    )  # fmt: skip
-    library.loganalyze_medians.restype = None
+    for function in (library.loganalyze_medians, library.loganalyze_past_medians):
+        function.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+        function.restype = None
     return library
 
 
@@ -58,16 +57,35 @@ def library() -> ctypes.CDLL | None:
     return None if os.environ.get(PURE) else _installed()
 
 
-def medians(x: Floats, width: int) -> Floats | None:
+def medians(x: Floats, width: int, out: Floats | None = None) -> Floats | None:
     """Median of each `width` (odd, at most len(x)) neighbours: len(x) - width + 1 of them.
 
-    None where there is no library, or for what it does not take: NaN, windows beyond MOST_WIDTH.
-    Other threads run meanwhile.
+    out: where they go, in one piece. None where there is no library, or for what it does not take:
+    NaN, windows beyond MOST_WIDTH. Other threads run meanwhile.
     """
-    native = library() if width <= MOST_WIDTH else None
-    if native is None or np.isnan(x).any():
+    native = _for(x, width)
+    if native is None:
         return None
     x = np.ascontiguousarray(x, dtype=np.float64)
-    made = np.empty(len(x) - width + 1)
+    made = np.empty(len(x) - width + 1) if out is None else out
     native.loganalyze_medians(x.ctypes.data, len(x), width, made.ctypes.data)
     return made
+
+
+def past_medians(x: Floats, width: int) -> Floats | None:
+    """Median of the up to `width` (odd) points before each point; NaN at the first. None as above.
+
+    Of an even number of points the mean of the middle two.
+    """
+    native = _for(x, width)
+    if native is None:
+        return None
+    x = np.ascontiguousarray(x, dtype=np.float64)
+    made = np.empty(len(x))
+    native.loganalyze_past_medians(x.ctypes.data, len(x), width, made.ctypes.data)
+    return made
+
+
+def _for(x: Floats, width: int) -> ctypes.CDLL | None:
+    native = library() if width <= MOST_WIDTH else None
+    return None if native is None or np.isnan(x).any() else native

@@ -111,3 +111,18 @@ API void loganalyze_medians(const double *values, int64_t count, int64_t width, 
         if (holds(&m, come)) put_in(&m, come);
     }
 }
+
+/* Medians of the up to `width` (at most MOST_WIDTH) values before each of `count`, of which none is
+   NaN; NaN before the first. */
+API void loganalyze_past_medians(const double *values, int64_t count, int64_t width,
+                                 double *medians) {
+    double seen[MOST_WIDTH];
+    if (width < 1 || width > MOST_WIDTH) return;
+    for (int64_t at = 0; at < count && at < width; at++) {
+        int64_t half = at / 2, k = at;
+        medians[at] = at % 2 ? seen[half] : at ? 0.5 * (seen[half - 1] + seen[half]) : NAN;
+        for (; k > 0 && seen[k - 1] > values[at]; k--) seen[k] = seen[k - 1];
+        seen[k] = values[at];
+    }
+    if (count > width) loganalyze_medians(values, count - 1, width, medians + width);
+}
