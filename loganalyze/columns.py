@@ -21,10 +21,27 @@ def given(column: pl.Series) -> npt.NDArray[np.bool_]:
         return np.ones(len(column), dtype=bool)
     if len(column) < _LONG:
         return column.is_not_null().to_numpy()
+    bits, offset = _bits(column)
+    told = np.unpackbits(bits, count=offset + len(column), bitorder="little")
+    return told[offset:].view(np.bool_)
+
+
+def where_given(column: pl.Series) -> bytes:
+    """The same as bytes, a bit a row, to tell columns apart; empty where nothing is null."""
+    if not column.null_count():
+        return b""
+    whole, rest = divmod(len(column), 8)
+    bits, offset = _bits(column) if len(column) >= _LONG else (np.empty(0, np.uint8), 1)
+    if offset:
+        return np.packbits(given(column), bitorder="little").tobytes()
+    last = bytes([int(bits[whole]) & (1 << rest) - 1]) if rest else b""  # there may be anything
+    return bits[:whole].tobytes() + last
+
+
+def _bits(column: pl.Series) -> tuple[npt.NDArray[np.uint8], int]:
+    """A bit a row, set where it is not null, and how many stand before the first."""
     bits = column.is_not_null().rechunk().to_arrow()
-    packed = np.frombuffer(bits.buffers()[1], dtype=np.uint8)
-    told = np.unpackbits(packed, count=bits.offset + len(bits), bitorder="little")
-    return told[bits.offset :].view(np.bool_)
+    return np.frombuffer(bits.buffers()[1], dtype=np.uint8), bits.offset
 
 
 def in_place(chunk: pl.Series) -> npt.NDArray[Any]:

@@ -15,7 +15,7 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loganalyze.columns import given, numbers
+from loganalyze.columns import given, numbers, where_given
 from loganalyze.model import LineRef, RunLog
 from loganalyze.segments import distinct, integers, middle
 from loganalyze.spill import release
@@ -125,7 +125,7 @@ class _Stream(Struct, frozen=True, kw_only=True):
 
 #: Streams of the run looked at last (by the identity of its frame, while that lives), by which of
 #: its rows have a number: the metrics of a line share them. Few patterns are held.
-_HELD: dict[int, dict[bytes, tuple[_Stream, ...]]] = {}
+_HELD: dict[int, dict[tuple[bytes, bytes], tuple[_Stream, ...]]] = {}
 _MOST_HELD = 4
 _FEW_CODES = 8  # to look for each of so many takes less than to sort
 _GUARD = Lock()  # detectors work beside each other
@@ -135,22 +135,24 @@ def _streams_of(frame: pl.DataFrame, metric: str) -> tuple[_Stream, ...]:
     """The rows that tell a metric and a step, by segment, then rank."""
     if metric not in frame.columns:
         return ()
-    told = given(frame[metric])
-    if frame["step"].null_count():
-        told = told & given(frame["step"])
+    key = where_given(frame[metric]), where_given(frame["step"])
     with _GUARD:
-        return _held_streams(frame, told)
+        return _held_streams(frame, metric, key)
 
 
-def _held_streams(frame: pl.DataFrame, told: BoolArray) -> tuple[_Stream, ...]:
+def _held_streams(
+    frame: pl.DataFrame, metric: str, key: tuple[bytes, bytes]
+) -> tuple[_Stream, ...]:
     held = _HELD.setdefault(id(frame), {})
     if len(_HELD) > 1 or not held:  # another run, or the first look
         _HELD.clear()
         _HELD[id(frame)] = held
         weakref.finalize(frame, _HELD.pop, id(frame), None).atexit = False
-    key = np.packbits(told).tobytes()
     found = held.pop(key, None)
     if found is None:
+        told = given(frame[metric])
+        if key[1]:
+            told = told & given(frame["step"])
         found = tuple(_cut(frame, np.flatnonzero(told)))
     held[key] = found  # the one asked for last stands last
     while len(held) > _MOST_HELD:
@@ -235,7 +237,7 @@ def _stream(segment: int, rank: int | None, steps: IntArray, rows: IntArray) -> 
 def _picked(values: FloatArray, one: _Stream) -> FloatArray:
     if len(one.rows) == len(values) and one.ordered:
         return values.copy()  # a third of the time
-    return values[one.rows]
+    return values.take(one.rows, mode="clip")  # which looks at no index twice: all are places
 
 
 def _without_copies(made: list[Track]) -> list[Track]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-import numpy as np
 import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
 from loganalyze import config
 from loganalyze.assemble import record
-from loganalyze.columns import given
+from loganalyze.columns import given, where_given
 from loganalyze.long_runs import LONGEST
 from loganalyze.model import READING_COLUMNS
 from loganalyze.segments import integers
@@ -142,13 +141,12 @@ class _Spans:
         """steps: of all rows, null where a row has none."""
         self._steps = integers(steps)
         self._known = given(steps)
-        self._found: dict[bytes, tuple[int | None, int | None]] = {}
+        self._found: dict[bytes, tuple[int | None, int | None]] = {}  # by where_given()
 
     def of(self, column: pl.Series) -> tuple[int | None, int | None]:
         """Those of the rows where a column is not null; None without any."""
-        told = given(column) & self._known
-        key = np.packbits(told).tobytes()
+        key = where_given(column)
         if key not in self._found:
-            own = self._steps[told]
+            own = self._steps[given(column) & self._known]
             self._found[key] = (int(own.min()), int(own.max())) if len(own) else (None, None)
         return self._found[key]

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from loganalyze import columns
-from loganalyze.columns import given, in_place, numbers
+from loganalyze.columns import given, in_place, numbers, where_given
 from loganalyze.segments import integers
 
 
@@ -38,6 +38,19 @@ def test_given_as_polars_says(seed: int, kind: type[pl.DataType]) -> None:
     """True where a column is not null, whatever its chunks."""
     column = column_of(seed, kind)
     assert given(column).tolist() == [value is not None for value in column.to_list()]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_columns_told_in_the_same_rows_have_the_same_bytes(seed: int) -> None:
+    """Whatever their numbers and chunks; the bytes of others differ, and none stand for all."""
+    column = column_of(seed, pl.Float64)
+    other = column_of(seed + 1, pl.Float64).head(len(column))
+    joined = (column * 2.0).rechunk()
+    assert where_given(joined) == where_given(column)
+    assert (where_given(column) == b"") == (column.null_count() == 0)
+    if len(other) == len(column):
+        alike = given(other).tolist() == given(column).tolist()
+        assert (where_given(other) == where_given(column)) == alike
 
 
 @pytest.mark.parametrize("kind", [pl.Float64, pl.Int64, pl.Int32])
