@@ -28,6 +28,8 @@ def inert(text: str) -> str:
 
 def display_width(text: str) -> int:
     """Columns a text takes in a terminal: wide East Asian characters take two."""
+    if text.isascii():
+        return len(text)
     return sum(
         0 if unicodedata.combining(ch) else 2 if unicodedata.east_asian_width(ch) in "WF" else 1
         for ch in text
