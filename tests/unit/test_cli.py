@@ -202,6 +202,16 @@ def test_unknown_threshold_names_its_place(healthy: Path, tmp_path: Path) -> Non
     assert "mine.toml:2" in str(result.exception)
 
 
+@pytest.mark.parametrize("text", [b"[loss_spike\n", b"[loss_spike]\n# \xff\nz_warning = 9.0\n"])
+def test_a_damaged_file_of_thresholds_is_named(healthy: Path, tmp_path: Path, text: bytes) -> None:
+    """What is no TOML, or no text at all, is told with the file's name and what is wrong."""
+    file = tmp_path / "mine.toml"
+    file.write_bytes(text)
+    code, result = call("diagnose", healthy, "--thresholds", file)
+    assert code == 2
+    assert "mine.toml: not valid TOML" in str(result.exception)
+
+
 def test_ingest_then_diagnose(dying: Path, tmp_path: Path) -> None:
     """A run directory of ingest gives the same JSON as the raw log."""
     assert call("ingest", dying, "--store", tmp_path / "runs")[0] == 0
