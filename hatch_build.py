@@ -17,7 +17,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent
 FOLDER = ROOT / "loganalyze" / "compiled"
-SOURCES = (FOLDER / "kernel.c", FOLDER / "lines.c", FOLDER / "medians.c")
+SOURCES = tuple(FOLDER / name for name in ("kernel.c", "lines.c", "medians.c", "loops.h"))
 NAME = "kernel.native"  # on all systems: it is loaded by its path, and no module of Python's
 
 try:
@@ -35,7 +35,8 @@ def build(target: Path) -> str:
         "-std=gnu11", "-ffp-contract=off",
         "-fPIC", "-fvisibility=hidden", "-shared",
         f"-DLOGANALYZE_SOURCE={zlib.crc32(b''.join(one.read_bytes() for one in SOURCES))}u",
-        *shlex.split(os.environ.get("CFLAGS", "")), *map(str, SOURCES), "-o", str(made),
+        *shlex.split(os.environ.get("CFLAGS", "")),
+        *(str(one) for one in SOURCES if one.suffix == ".c"), "-o", str(made),
     ]  # fmt: skip
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)

@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 
 PURE = "LOGANALYZE_PURE"
 _HERE = Path(__file__).parent
-SOURCES = (_HERE / "kernel.c", _HERE / "lines.c", _HERE / "medians.c")
+SOURCES = tuple(_HERE / name for name in ("kernel.c", "lines.c", "medians.c", "loops.h"))
 #: Built by hatch_build.py; one name on all systems.
 LIBRARY = _HERE / "kernel.native"
 #: Points of the widest window that medians() takes; as in medians.c.

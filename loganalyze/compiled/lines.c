@@ -1,23 +1,9 @@
 /*
  * What lines of text logs hold, in C: words, and lines that were seen before. Part of the library
- * of kernel.c, and like it optional: words.py and seen_lines.py of the parsers find the same
- * without it (tests/unit/test_kernel.py).
+ * of kernel.c, and like it optional: markers.py and seen_lines.py of the parsers find the same
+ * without it (tests/unit/test_seen_lines.py).
  */
-#include <stdint.h>
-#include <string.h>
-
-#define API __attribute__((visibility("default")))
-/* As in kernel.c. */
-#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && __GNUC__ >= 12
-#define TWICE __attribute__((target_clones("arch=x86-64-v3", "default")))
-#else
-#define TWICE
-#endif
-#if defined(__GNUC__)
-#define INLINE static inline __attribute__((always_inline))
-#else
-#define INLINE static inline
-#endif
+#include "loops.h"
 
 /* Whether a word stands in the data: its first and its last byte are sought together, 32 places at
    once. On the words of the parsers 4 to 15 times as fast as Python's own search. */
@@ -62,7 +48,7 @@ API TWICE int64_t loganalyze_words(const uint8_t *data, int64_t size, const uint
 }
 
 /* Lines that were seen, by their hash: a line stands in the first free of the PROBES slots from
-   its own on, or, where all are taken, in none. As in seen_lines.py. */
+   its own on, or, where all are taken, in none. */
 typedef struct {
     const uint8_t *text;   /* line k is text[bounds[k] .. bounds[k + 1]) */
     const int64_t *bounds;

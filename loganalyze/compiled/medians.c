@@ -7,11 +7,9 @@
  * those lie elsewhere; only when the median has walked out of what is held is the window looked
  * through again. That happens once in a hundred points or so, however wide the window is.
  */
-#include <math.h>
-#include <stdint.h>
-#include <string.h>
+#include "loops.h"
 
-#define API __attribute__((visibility("default")))
+#include <math.h>
 
 /* Of the window; as in kernel.py. */
 #define MOST_WIDTH 4096
