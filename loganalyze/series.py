@@ -23,10 +23,15 @@ Ints = npt.NDArray[np.int64]
 MAD_TO_SIGMA = 1.4826
 
 
+def finite(x: Floats) -> Floats:
+    """The numbers without NaN and Inf; the same array where there are none."""
+    good = np.isfinite(x)
+    return x if good.all() else x[good]
+
+
 def mad_sigma(x: Floats) -> float:
     """Robust standard deviation, 1.4826 * MAD; NaN left out; 0.0 for fewer than two points."""
-    good = np.isfinite(x)
-    x = x if good.all() else x[good]
+    x = finite(x)
     if len(x) < 2:
         return 0.0
     rest = x - median(x)
@@ -38,7 +43,7 @@ def print_quantum(x: Floats, most: int = 4096) -> float:
 
     0.0 where they lie on no such grid; judged on at most `most` points spread over the series.
     """
-    x = x[np.isfinite(x)]
+    x = finite(x)
     if len(x) < 3:
         return 0.0
     sample = x[:: max(1, len(x) // most)]
@@ -194,7 +199,7 @@ def block_test(before: Floats, after: Floats) -> BlockTest:
 
 
 def _clipped(x: Floats) -> Floats:
-    x = x[np.isfinite(x)]
+    x = finite(x)
     sigma = mad_sigma(x)
     if sigma == 0.0:
         return x

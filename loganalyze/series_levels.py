@@ -12,6 +12,7 @@ from loganalyze.series import (
     Bools,
     Floats,
     block_means,
+    finite,
     lag_correlation,
     past_mean,
     past_median,
@@ -101,7 +102,7 @@ def tail_limit(
     tail's power, drawn to PRIOR_POWER as by PRIOR_POINTS more points; never below `least`.
     steeper: factor on the powers that are expected, for a statistic that falls off faster.
     """
-    low = -_finite(null)
+    low = -finite(null)
     count = max(5, int(TAIL_SHARE * len(low)))
     if len(low) < 2 * count:
         return least, PRIOR_POWER * steeper
@@ -235,11 +236,6 @@ def _lower_of_two(z: Floats) -> Floats:
     return np.minimum(z, np.append(z[:1], z[:-1]))
 
 
-def _finite(x: Floats) -> Floats:
-    good = np.isfinite(x)
-    return x if good.all() else x[good]
-
-
 def _doubted(sigma: Floats) -> Floats:
     """The same array: deviations estimated from 0, 1, 2, ... points are too small to rely on."""
     head = np.maximum(np.arange(min(len(sigma), 30), dtype=np.float64), 1.0)
@@ -308,7 +304,7 @@ def _settled(x: Floats, width: int) -> Floats:
 
 def _normal_limit(null: Floats, chance: float) -> float:
     """The same as tail_limit for means of many clipped points, whose tail is nearly normal."""
-    low = -_finite(null)
+    low = -finite(null)
     if len(low) < 10 / TAIL_SHARE or chance >= TAIL_SHARE:
         return np.inf
     reached = float(np.quantile(low, 1.0 - TAIL_SHARE))

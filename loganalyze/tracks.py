@@ -237,7 +237,7 @@ def _stream(segment: int, rank: int | None, steps: IntArray, rows: IntArray) -> 
 def _picked(values: FloatArray, one: _Stream) -> FloatArray:
     if len(one.rows) == len(values) and one.ordered:
         return values.copy()  # a third of the time
-    return values.take(one.rows, mode="clip")  # which looks at no index twice: all are places
+    return values.take(one.rows, mode="clip")  # all are places: to check takes a third more
 
 
 def _without_copies(made: list[Track]) -> list[Track]:

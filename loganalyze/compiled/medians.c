@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-/* Of the window; as in kernel.py. */
+/* Of the window; as in __init__.py. */
 #define MOST_WIDTH 4096
 /* Looks with a guess before the whole window is put in order. */
 #define GUESSES 4

@@ -17,7 +17,7 @@ _LETTERS = np.frombuffer(
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%,()*+-;.=>?@^_`{|}~",
     dtype=np.uint8,
 )
-#: Of numbers in planes the levels above save a thousandth, in twice the time.
+#: Of numbers in planes level 9 saves nothing, in twice the time.
 _LEVEL = 7
 _PLACES = np.array([85**4, 85**3, 85**2, 85, 1], dtype=np.uint64)
 

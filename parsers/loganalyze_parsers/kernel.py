@@ -142,7 +142,6 @@ def texts_of(texts: Sequence[bytes]) -> Texts:
 class Known(Struct, frozen=True):
     """Lines that seen() finds again."""
 
-    count: int
     lines: _Lines
     kept: tuple[object, ...]  # what `lines` points to
 
@@ -201,7 +200,7 @@ class Kernel:
             texts.raw, texts.bounds.ctypes.data, len(lines), slots.ctypes.data, len(slots)
         )
         self._see(ctypes.byref(made))
-        return Known(len(lines), made, (texts, slots))
+        return Known(made, (texts, slots))
 
     def seen(
         self, known: Known, data: bytes, starts: Ints, ends: Ints, lines: Ints

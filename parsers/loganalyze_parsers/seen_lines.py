@@ -16,6 +16,8 @@ from loganalyze_parsers.kernel import Known, kernel
 _FEW = 64
 #: The compiled loops learn of new lines when there are so many, as a share of those they know.
 _NEW_SHARE = 0.125
+#: Of longer lines each is looked up by itself: the loops hold a copy of those that they know.
+_MOST_BYTES = 512
 
 Kinds = npt.NDArray[np.int32]
 
@@ -28,6 +30,7 @@ class SeenLines:
         self.rules: list[str | None] = []  # by kind
         self._kinds: dict[str | None, int] = {}
         self._known: Known | None = None
+        self._count = 0  # lines that were remembered then
         self._kind_of_known = np.zeros(0, dtype=np.int32)
 
     def look(
@@ -66,9 +69,9 @@ class SeenLines:
         compiled = kernel() if len(lines) >= _FEW and seen else None
         if compiled is None:
             return np.full(len(lines), -1, dtype=np.int32)
-        count = 0 if self._known is None else self._known.count
-        if self._known is None or len(seen) - count > _NEW_SHARE * count:
-            self._known = compiled.known(list(seen))
-            self._kind_of_known = np.array([*map(self.kind, seen.values()), -1], dtype=np.int32)
+        if self._known is None or len(seen) - self._count > _NEW_SHARE * self._count:
+            short = {line: rule for line, rule in seen.items() if len(line) <= _MOST_BYTES}
+            self._known, self._count = compiled.known(list(short)), len(seen)
+            self._kind_of_known = np.array([*map(self.kind, short.values()), -1], dtype=np.int32)
         places = compiled.seen(self._known, block.data, *block.bounds, lines)
         return self._kind_of_known[places]  # that of -1 is the last

@@ -66,6 +66,7 @@ def test_looking_block_by_block_equals_a_dictionary(
     if pure:
         monkeypatch.setattr(seen_lines, "kernel", lambda: None)
     monkeypatch.setattr(seen_lines, "_FEW", few)
+    monkeypatch.setattr(seen_lines, "_MOST_BYTES", 7)  # of `line 12`; longer ones are among them
     made = random.Random(3)
     rules = [None, "noise", "warning"]
     seen: dict[bytes, str | None] = {}
