@@ -16,13 +16,12 @@ from msgspec.structs import replace
 from loganalyze.running import median
 from loganalyze.series import MAD_TO_SIGMA, Floats, past_mean
 from loganalyze.series_levels import (
-    COARSE,
     EARLY,
     WINDOW,
     Level,
     Search,
     candidates,
-    coarse_level,
+    coarse_levels,
     early_level,
     fine_level,
     pair_levels,
@@ -77,9 +76,7 @@ def _pass(work: Floats, offset: Floats, search: Search, known: list[Excursion]) 
         levels.extend(pair_levels(work, fine, search))
     if len(work) >= 2 * EARLY[1]:
         levels.append(early_level(work, search))
-    for size, width, count in COARSE:
-        if len(work) >= size * (width // 2 + count):
-            levels.append(coarse_level(work, fine, size, width, count, search))
+    levels.extend(coarse_levels(work, fine, search))
     places = [
         (first * level.size, first, last, level)
         for level in levels

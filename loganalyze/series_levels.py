@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,8 +28,9 @@ WINDOW = 101
 EARLY = (300, 15)
 EARLY_MARGIN = 1.2
 LEAP = 0.17  # log of a leap that counts from search.z on: 20 %, less one deviation
-#: Of the coarser scales: block size, baseline in blocks, blocks in the tested mean.
-COARSE = ((4, 129, 5), (32, 33, 4))
+Scales = Sequence[tuple[int, int, int]]
+#: The coarser scales: block size, baseline in blocks, blocks in the tested mean.
+COARSE: Scales = ((4, 129, 5), (32, 33, 4))
 SHORT = 65  # blocks of the baseline of a short curve, which still falls; a long one has settled
 COARSE_FLOOR = 0.4  # of the floor of single points: means of many are better known
 CLIP = 2.5  # deviations at which single points are clipped before they are averaged
@@ -128,17 +131,17 @@ def fine_level(y: Floats, search: Search, window: int = WINDOW) -> Level:
     lag = past_median(rest, window)
     lag[: window // 2] = 0.0
     sigma = MAD_TO_SIGMA * past_median(np.abs(rest - lag), 2 * window - 1)
-    own = search.floor_of_exp * np.exp(-base) if search.floor_of_exp else 0.0
-    floor = np.broadcast_to(np.maximum(search.floor, own), y.shape)
+    floor = np.broadcast_to(np.maximum(search.floor, _floor_of_exp(search, base)), y.shape)
     sigma = _doubted(np.fmax(np.minimum(sigma, _LARGEST), floor))
     trend = np.maximum(lag, -2.0 * sigma)  # a falling series leaves its past median above it
-    z = np.where(rest > 0, (rest - trend) / sigma, 0.0)
+    signed = (rest - trend) / sigma
+    z = np.where(rest > 0, signed, 0.0)
     null = (y - centre) / sigma
     null = null[window:] if len(y) > 2 * window else null
     limit, power = tail_limit(null, search.chance, search.z)
     tails: tuple[Tail, ...] = (Tail(z, limit, power, search.chance),)
     if memory := memory_of(null):
-        odd = _beside_neighbours((rest - trend) / sigma, null, memory, power, search)
+        odd = _beside_neighbours(signed, null, memory, power, search)
         alone, _ = tail_limit(null, ALONE * search.chance, search.z)
         z = np.maximum(odd.z, z * (odd.limit / alone))
         limit, tails = odd.limit, (*tails, odd)
@@ -154,6 +157,13 @@ def fine_level(y: Floats, search: Search, window: int = WINDOW) -> Level:
         count=1,
         reach=4 * window,
     )
+
+
+def _floor_of_exp(search: Search, base: Floats) -> Floats | float:
+    """The floor in the unit of exp(series); 0.0 where it is nowhere above the other one."""
+    lowest = base.min() if len(base) else np.inf
+    most = search.floor_of_exp * np.exp(-lowest) if search.floor_of_exp else 0.0
+    return search.floor_of_exp * np.exp(-base) if most > search.floor else 0.0
 
 
 def _beside_neighbours(
@@ -243,12 +253,21 @@ def _doubted(sigma: Floats) -> Floats:
     return sigma
 
 
-def coarse_level(
-    y: Floats, fine: Level, size: int, width: int, count: int, search: Search
-) -> Level:
-    """Scale of `count` blocks of `size` points, single points clipped."""
+def coarse_levels(y: Floats, fine: Level, search: Search, scales: Scales = COARSE) -> list[Level]:
+    """The scales of means of blocks, single points clipped; those the series is long enough for."""
+    scales = [one for one in scales if len(y) >= one[0] * (one[1] // 2 + one[2])]
+    if not scales:
+        return []
     reach = CLIP * fine.sigma
-    blocks = block_means(np.clip(y, fine.centre - reach, fine.centre + reach), size)
+    calm, typical = np.clip(y, fine.centre - reach, fine.centre + reach), median(fine.sigma)
+    return [_coarse_level(calm, typical, fine, *scale, search) for scale in scales]
+
+
+def _coarse_level(
+    calm: Floats, typical: float, fine: Level, size: int, width: int, count: int, search: Search
+) -> Level:
+    """Scale of `count` blocks of `size` clipped points; typical: the median of their spread."""
+    blocks = block_means(calm, size)
     width = min(width, max(SHORT, len(blocks) // 16 | 1))
     mean = past_mean(blocks, count)
     centre = centred_median(blocks, width)
@@ -257,7 +276,6 @@ def coarse_level(
     lag, recent = _lags(np.nan_to_num(rest), width, count)
     null = mean - _later(centre, count // 2)
     spread = MAD_TO_SIGMA * median(np.abs(null[~np.isnan(null)])) if len(blocks) else 0.0
-    typical = median(fine.sigma)
     local = _settled(block_means(fine.sigma, size), width // 2) / typical
     sigma = np.maximum(spread * local, typical * local / np.sqrt(size * count))
     sigma = np.maximum(sigma, COARSE_FLOOR * block_means(fine.floor, size))

@@ -18,7 +18,7 @@ from loganalyze.tracks import Track, row_ref, tracks
 Made = TypeVar("Made")
 #: Rows of a long run: its detectors work beside each other, and memory is scarce.
 LONG = 200_000
-_MOST_TRACKS = 3  # metrics whose tracks are held of such a run
+_MOST_TRACKS = 6  # metrics whose tracks are held of such a run
 _NOT_MADE: Any = object()
 
 
@@ -72,6 +72,9 @@ class Context:
     def events(self, *wanted: str) -> pl.DataFrame:
         """The events of these kinds, in the order logged."""
         events = self.run.events
+        told = self.once("event kinds", lambda: frozenset(events["kind"].unique()))
+        if told.isdisjoint(wanted):  # most kinds are asked for in vain
+            return events.clear()
         return self.once(
             " ".join(("events", *wanted)), lambda: events.filter(pl.col("kind").is_in(wanted))
         )

@@ -38,11 +38,11 @@ def _risen(context: Context, track: Track) -> Finding | None:
         return None
     level = block_medians(values, block)[: (len(values) - 1) // block]  # all before the last
     best = int(np.argmin(level))
-    end, noise = median(values[-block:]), mad_sigma(np.diff(values)) / np.sqrt(2.0)
+    end = median(values[-block:])
     ratio, rule = end / float(level[best]), th["expert_imbalance.ratio_warning"]
-    error = 1.2533 * noise * np.sqrt(2.0 / block)
     if ratio < th.value("expert_imbalance.ratio_info"):
         return None
+    error = 1.2533 * mad_sigma(np.diff(values)) / np.sqrt(2.0) * np.sqrt(2.0 / block)
     if end - level[best] < th.value("expert_imbalance.z") * error:
         return None
     first = _onset(values, float(level[best]), end, best * block)

@@ -67,7 +67,10 @@ def _frozen(context: Context, curve: Curve) -> list[Finding]:
     quantum = print_quantum(curve.values)
     digits = np.log10(max(abs(float(curve.values[-1])), 1e-9) / quantum) if quantum else 9.0
     least = context.value("loss_frozen.points" if digits >= 3 else "loss_frozen.coarse_points")
-    run_of = _repeats_over_steps(curve)
+    on_lines = repeats(curve.values)
+    if on_lines.max() < least:
+        return []
+    run_of = _over_steps(curve, on_lines)
     longest = int(np.argmax(run_of))
     count = int(run_of[longest])
     if count < least:
@@ -95,10 +98,10 @@ def _frozen(context: Context, curve: Curve) -> list[Finding]:
     ]
 
 
-def _repeats_over_steps(curve: Curve) -> Ints:
-    """How often the value has occurred in a row; lines of one step count once."""
+def _over_steps(curve: Curve, count: Ints) -> Ints:
+    """How often a value has occurred in a row, told the `count` of lines: those of one step count
+    once."""
     again = np.concatenate(([False], np.diff(curve.steps) == 0))
-    count = repeats(curve.values)
     start = np.arange(len(count)) - count + 1
     copies = np.cumsum(again)
     return np.asarray(count - (copies - copies[start]), dtype=np.int64)
@@ -117,14 +120,16 @@ def _plateau(context: Context, curve: Curve) -> list[Finding]:
     part = max(2, n // 10)
     begin = max(curve.skip, min(n // 10, int(np.searchsorted(curve.steps, 100))))
     begin = min(begin, n - part)
-    start = min(median(curve.values[begin : begin + part]), _early_best(curve.values))
     end = median(curve.values[-part:])
+    if end < context.value("loss_plateau.level_nat"):
+        return []
+    start = min(median(curve.values[begin : begin + part]), _early_best(curve.values))
     noise = mad_sigma(np.diff(curve.values[begin:])) / np.sqrt(2.0)
     fall = start - end
     flat = abs(fall) < max(
         context.value("loss_plateau.fall_share") * start, 2.0 * noise / np.sqrt(part)
     )
-    if not flat or end < context.value("loss_plateau.level_nat"):
+    if not flat:
         return []
     return [
         finding(

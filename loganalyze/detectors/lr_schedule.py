@@ -93,13 +93,13 @@ def _restarts(context: Context, track: Track) -> list[Finding]:
     values = track.values
     if len(values) < 20:
         return []
-    top = np.maximum.accumulate(np.nan_to_num(values))
-    fallen = values[:-1] < 0.9 * top[:-1]
-    positive = values[:-1] > 0
-    values = np.where(np.isfinite(values), values, 0.0)
-    up = np.zeros(len(values) - 1, dtype=bool)
     ratio = context.value("lr_schedule.restart_ratio")
-    up[positive] = values[1:][positive] > ratio * values[:-1][positive]
+    finite = np.where(np.isfinite(values), values, 0.0)
+    up = (values[:-1] > 0) & (finite[1:] > ratio * finite[:-1])
+    if not up.any():
+        return []
+    top = np.maximum.accumulate(np.nan_to_num(values))
+    fallen, values = values[:-1] < 0.9 * top[:-1], finite
     hits = np.flatnonzero(up & fallen)
     leaps = [i for i in np.flatnonzero(up & ~fallen) if _leap(values, top, int(i), ratio)]
     if leaps:

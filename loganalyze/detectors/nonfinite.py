@@ -16,6 +16,7 @@ MOST = 20
 _OTHERS = "aux_loss/"
 #: What a row of a training step tells beside its loss and gradient norm.
 _BESIDE = ("skipped_steps", "lr", "samples_seen", "step_time_s")
+_NO_ROWS = pl.DataFrame(schema={"row": pl.UInt32, "step": pl.Int64, "grad_norm": pl.Float64})
 
 
 def loss_run(context: Context) -> list[Finding]:
@@ -204,10 +205,12 @@ def _rows_without_loss(frame: pl.DataFrame) -> pl.DataFrame:
     """Rows of a grad norm without a loss and without a skipped step, in a log that has both."""
     wanted = ("loss", "grad_norm")
     if not set(wanted) <= set(frame.columns):
-        return pl.DataFrame(schema={"row": pl.UInt32, "step": pl.Int64, "grad_norm": pl.Float64})
+        return _NO_ROWS
     told = [name for name in (*wanted, "step", *_BESIDE) if name in frame.columns]
     own = frame["grad_norm"].is_not_null() & frame["step"].is_not_null()
     lacking = own & frame["loss"].is_null()
+    if not lacking.any():
+        return _NO_ROWS
     usual = int(lacking.sum()) < 0.5 * int(own.sum())
     place = pl.Series("place", (np.cumsum(own.to_numpy()) - 1)[lacking.to_numpy()], pl.Int64)
     rows = frame.select(told).with_row_index("row").filter(lacking).with_columns(place)

@@ -147,7 +147,9 @@ def _taking_turns(own: list[Track]) -> Track | None:
     values = np.concatenate([track.values for track in own])[order]
     rows = np.concatenate([track.rows for track in own])[order]
     known = ~np.isnan(values)
-    return replace(own[0], rank=None, steps=steps[known], values=values[known], rows=rows[known])
+    if not known.all():
+        steps, values, rows = steps[known], values[known], rows[known]
+    return replace(own[0], rank=None, steps=steps, values=values, rows=rows)
 
 
 def _wall_tracks(context: Context) -> list[Track]:

@@ -21,7 +21,7 @@ from loganalyze.series_levels import (
     Level,
     Search,
     _settled,
-    coarse_level,
+    coarse_levels,
     early_level,
     fine_level,
     pair_levels,
@@ -135,7 +135,7 @@ def test_means_of_blocks(seed: int, size: int, width: int, count: int) -> None:
     """Spread and deviation of the coarser scales follow their definition, block by block."""
     y = series(seed, 1201)
     fine = fine_level(y, SEARCH)
-    level = coarse_level(y, fine, size, width, count, SEARCH)
+    (level,) = coarse_levels(y, fine, SEARCH, [(size, width, count)])
     sigma, z = slow_blocks(y, fine.centre, fine.sigma, fine.floor, size, width, count)
     np.testing.assert_allclose(level.sigma, sigma, rtol=1e-9)
     np.testing.assert_allclose(level.z, z, rtol=1e-6, atol=1e-9)
