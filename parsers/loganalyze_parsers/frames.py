@@ -143,7 +143,8 @@ def joined_rows(bulk: Sequence[pl.DataFrame], readings: Sequence[Reading]) -> pl
     frame = readings_frame(readings)
     frames = [*bulk, *([] if frame is None else [frame])]
     if len(bulk) == 1 and frame is not None and _FEW * len(frame) < len(bulk[0]):
-        return _among(bulk[0], frame.sort("offset", maintain_order=True))
+        ordered = frame["offset"].is_sorted()  # as they mostly are; to sort takes much longer
+        return _among(bulk[0], frame if ordered else frame.sort("offset", maintain_order=True))
     if len(frames) > 1:
         return pl.concat(frames, how="diagonal").sort("offset")
     return frames[0] if frames else None
