@@ -100,10 +100,11 @@ class Reader(Protocol):
     `open` is true while it waits for the rest of something that spans lines (a wrapped row, a
     block): it is then offered every line first, markers or not.
 
-    A reader with a state may have more, so that lines can be learnt (learnt_lines.py): `alone`,
-    whether what it said of the last line did not depend on the lines before; `steady`, whether
-    nothing before makes a difference to such lines; and `went(step)`, which tells it of the last
-    of them that went by.
+    A reader with a state may have more, so that lines can be learnt (learnt_lines.py):
+    `alone(line)`, the place (generic_steps.py) that a line tells without regard to those before,
+    None where these decide it; `count`, by which such places become steps of the run; `steady`,
+    whether nothing else before makes a difference to such lines; and `went(step)`, which tells it
+    of the last of them that went by.
     """
 
     @property

@@ -78,7 +78,6 @@ class GenericReader:
     """Remembers the last counter line, for loops that print it apart, and the last step."""
 
     open = False
-    alone = False  # whether the last line told a step that nothing before it changes
 
     def __init__(self) -> None:
         """No counter yet."""
@@ -87,11 +86,11 @@ class GenericReader:
         self._epoch: int | None = None
         self._step: int | None = None
         self._others: int | None = None  # last step of another dialect's row
-        self._count = EpochCount()
+        self.count = EpochCount()
 
     def feed(self, line: Line) -> Taken | None:
         """A line with a loss and a step; None for prose, source code and everything else."""
-        text = _LEVEL.sub("", _behind_bars(line.text).replace("：", ":"))
+        text = _plain(line.text)
         counter = counter_of(text)
         if counter is not None:
             self._counter, self._of_epochs = counter
@@ -99,8 +98,7 @@ class GenericReader:
             return Taken(ignored="counter of the loop")
         if not _wanted(text):
             return None
-        place, rest = place_of(_TENSOR.sub(r"\1", text) if "tensor(" in text else text)
-        self.alone = place is not None and place.step is not None and place.epoch is None
+        place, rest = place_of(_without_tensors(text))
         values = values_of(rest)
         if _EVALUATION.match(text) and "loss" in values:
             values["val_loss"] = values.pop("loss")
@@ -126,7 +124,7 @@ class GenericReader:
         """The step of a line; one that tells none belongs to the last."""
         if place is not None and place.step is not None:
             epoch = self._epoch if place.epoch is None and place.total else place.epoch
-            self._step = self._count.step(place._replace(epoch=epoch))
+            self._step = self.count.step(place._replace(epoch=epoch))
             return self._step
         if self._step is not None:
             return self._step
@@ -135,6 +133,11 @@ class GenericReader:
     def finish(self) -> Taken:
         """Nothing is ever open."""
         return Taken()
+
+    def alone(self, line: Line) -> Place | None:
+        """The place that a line tells by itself; None without a step."""
+        place, _ = place_of(_without_tensors(_plain(line.text)))
+        return place if place is not None and place.step is not None else None
 
     @property
     def steady(self) -> bool:
@@ -148,6 +151,21 @@ class GenericReader:
     def passed(self, step: int) -> None:
         """Another dialect read a row of that step: what is said of an epoch belongs to it."""
         self._others = step
+
+
+def turns(text: str) -> bool:
+    """Whether a line without its prefixes may tell of an epoch by which batches are counted on."""
+    text = _plain(text)
+    place, _ = place_of(_without_tensors(text))
+    return counter_of(text) is not None or (place is not None and place.step is not None)
+
+
+def _plain(text: str) -> str:
+    return _LEVEL.sub("", _behind_bars(text).replace("：", ":"))
+
+
+def _without_tensors(text: str) -> str:
+    return _TENSOR.sub(r"\1", text) if "tensor(" in text else text
 
 
 def _behind_bars(text: str) -> str:

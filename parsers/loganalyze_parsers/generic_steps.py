@@ -19,9 +19,13 @@ Place(step=100, total=600, epoch=2)
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+
 from loganalyze import lazy
+from loganalyze_parsers.digits import Ints
 
 _WHOLE = r"(\d{1,15})(?!\.?\d)"
 _OF = rf"(?:\s{{0,9}}/\s{{0,9}}{_WHOLE})?"
@@ -62,6 +66,11 @@ _COUNTER = lazy.pattern(
     re.IGNORECASE,
 )
 _MOST_COUNTER = 80  # characters
+_MOST_STEP = 2**62  # what epochs of absurd lengths add up to stays a number of 64 bits
+
+
+#: What a place that is counted on is called beside the values of its line.
+EPOCH, TOTAL = "place/epoch", "place/total"
 
 
 class Place(NamedTuple):
@@ -73,6 +82,14 @@ class Place(NamedTuple):
     step: int | None
     total: int | None = None
     epoch: int | None = None
+
+    @property
+    def values(self) -> dict[str, float]:
+        """What the step is to be counted on by; nothing where no epoch is told."""
+        if self.epoch is None:
+            return {}
+        told = {EPOCH: float(self.epoch)}
+        return told if self.total is None else told | {TOTAL: float(self.total)}
 
 
 def counter_of(text: str) -> tuple[int, bool] | None:
@@ -132,6 +149,18 @@ class EpochCount:
             self._turn(place.epoch - self._epoch, step, place.total)
         self._epoch, self._last = place.epoch, step
         return self._begun + step
+
+    def steps(self, steps: Ints, epochs: Ints, totals: Ints) -> Ints:
+        """The same of many places in a row, -1 where an epoch or a total is not told."""
+        made = steps.copy()
+        edges = np.flatnonzero(epochs[1:] != epochs[:-1]) + 1
+        for first, end in pairwise([0, *edges.tolist(), len(steps)]):
+            if first < end and epochs[first] >= 0:
+                total = int(totals[first]) if totals[first] >= 0 else None
+                self.step(Place(int(steps[first]), total, int(epochs[first])))
+                made[first:end] += min(self._begun, _MOST_STEP)
+                self._last = int(steps[end - 1])
+        return made
 
     def _turn(self, epochs: int, step: int, total: int | None) -> None:
         """Another epoch begins; a smaller one is another rank's, or a run begun again."""

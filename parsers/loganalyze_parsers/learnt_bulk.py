@@ -1,9 +1,10 @@
 """The bulk way of lines that no dialect has one for: by templates learnt from its readers.
 
 Only for inputs in which no other bulk way finds anything, and only of lines that their readers
-read without regard to the lines before. What is read is held against the readers time and again
-(the first rows in their context, rows spread over each block, its lowest and highest values); at
-the first difference this way is given up.
+read without regard to the lines before, but for batches that are counted on from epoch to epoch:
+what such lines tell of their place becomes steps when their block has its turn. What is read is
+held against the readers time and again (the first rows in their context, rows spread over each
+block, its lowest and highest values); at the first difference this way is given up.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from msgspec import Struct
 
 from loganalyze_parsers.api import Reader
 from loganalyze_parsers.blocks import Block
-from loganalyze_parsers.bulk_lines import framed, is_a_time, others, text_of
+from loganalyze_parsers.bulk_lines import framed, holds_any, is_a_time, others, text_of
 from loganalyze_parsers.digits import Bools, Ints
 from loganalyze_parsers.frames import KEY_SCHEMA, masked_column
+from loganalyze_parsers.generic_pairs import turns
+from loganalyze_parsers.generic_steps import EPOCH, TOTAL, EpochCount
 from loganalyze_parsers.layout_rows import Rows
 from loganalyze_parsers.learnt_lines import OTHER, TIME, TIME_PARTS, Ask, lesson_of, wall_seconds
 from loganalyze_parsers.lessons import Lesson, Text
@@ -32,6 +35,8 @@ _MOST_TEMPLATES = 32
 _LOOKED_AT, _MOST_REFUSED = 256, 100
 #: Columns of a block whose lowest and highest values are held against the readers, and rows.
 _COLUMNS, _ROWS = 6, 8
+#: Words of lines that may tell of an epoch, and how many of a block are looked into.
+_EPOCHS, _MOST_EPOCHS = (b"poch", b"POCH"), 2000
 #: Rows of the first block that are read in their context, and lines of it at most.
 _FIRST_ROWS, _FIRST_LINES = 50, 300
 
@@ -39,7 +44,7 @@ _FIRST_ROWS, _FIRST_LINES = 50, 300
 class Look(Struct, frozen=True):
     """Frames of lines read, each with the dialect that they are of.
 
-    steady: whether the other lines of the block tell of no epochs.
+    steady: whether the other lines of the block change nothing in how batches are counted on.
     """
 
     frames: tuple[tuple[int, pl.DataFrame], ...]
@@ -97,18 +102,19 @@ class LearntBulk:
             self._on = False
             return None
         taken = [(int(one), frame.filter(owners == one)) for one in np.unique(owners)]
-        return Look(tuple(taken), b"poch" not in others(text, found))
+        return Look(tuple(taken), not _tell_of_epochs(others(text, found)))
 
     def settle(
         self, look: Look | None, readers: Sequence[Reader]
     ) -> Iterator[tuple[int, pl.DataFrame]]:
         """The frames, each with its dialect, by what the readers know of the lines before.
 
-        A reader may say (`steady`) that what came before has no part in such lines.
+        A reader may say (`steady`) that what came before has no part in such lines, but for the
+        batches that it counts on.
         """
         for owner, frame in look.frames if look is not None else ():
             if look is not None and look.steady and getattr(readers[owner], "steady", True):
-                yield owner, frame
+                yield owner, _counted_on(frame, getattr(readers[owner], "count", None))
 
     def _teach(self, raw: bytes) -> Lesson | None:
         lesson = self._lesson(raw)
@@ -139,7 +145,6 @@ class LearntBulk:
                 return False
         return True
 
-
     def _fits(self, frame: pl.DataFrame, block: Block) -> bool:
         """Whether the first rows are what their lines say among the lines before them."""
         last = frame["line"].head(_FIRST_ROWS).max()
@@ -149,9 +154,32 @@ class LearntBulk:
             Block(block.data[:end], block.offset, block.first_line), self._per_node
         )
         own = frame.filter(pl.col("line") < block.first_line + count)
+        own = _counted_on(own, EpochCount())
         if said is None:
             return not len(own)
         return _told(said.filter(pl.col("line").is_in(own["line"].implode()))).equals(_told(own))
+
+
+def _counted_on(frame: pl.DataFrame, count: EpochCount | None) -> pl.DataFrame:
+    """With the steps of the run where lines tell those of an epoch."""
+    if EPOCH not in frame.columns or count is None:  # None: the columns are of other readers' lines
+        return frame.drop(EPOCH, TOTAL, strict=False)
+    epochs, totals = (
+        frame[name].fill_null(-1).cast(pl.Int64).to_numpy()
+        if name in frame.columns else np.full(len(frame), -1)
+        for name in (EPOCH, TOTAL)
+    )  # fmt: skip
+    steps = count.steps(frame["step"].to_numpy(), epochs, totals)
+    return frame.with_columns(step=pl.Series(steps)).drop(EPOCH, TOTAL, strict=False)
+
+
+def _tell_of_epochs(lines: bytes) -> bool:
+    """Whether some lines may change by what batches are counted on."""
+    if not holds_any(lines, _EPOCHS):
+        return False
+    told = [line for line in lines.split(b"\n") if holds_any(line, _EPOCHS)]
+    texts = (peel(clean(line.decode("utf-8", "replace"))).text for line in told[:_MOST_EPOCHS])
+    return len(told) > _MOST_EPOCHS or any(map(turns, texts))
 
 
 def _told(frame: pl.DataFrame) -> pl.DataFrame:

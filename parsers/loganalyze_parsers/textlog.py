@@ -89,11 +89,14 @@ class TextLog:
         owner = next(i for i, one in enumerate(self._dialects) if one.name == name)
         if taken[0].events or taken[0].problems or said.ref.length != len(raw):
             return None
-        if not (self._stateless >> owner & 1 or getattr(self._readers[owner], "alone", False)):
-            return None
-        return Said(
-            owner=owner, step=said.step, rank=said.rank, wall_s=said.wall_s, values=said.values
-        )
+        step, values = said.step, said.values
+        if not self._stateless >> owner & 1:
+            alone = getattr(self._readers[owner], "alone", None)
+            line = self._clean_line(raw.decode("utf-8", "replace"), said.ref, None)
+            if alone is None or (place := alone(line)) is None:
+                return None
+            step, values = place.step, {**values, **place.values}
+        return Said(owner=owner, step=step, rank=said.rank, wall_s=said.wall_s, values=values)
 
     def batches(self, blocks: Iterator[Block]) -> Iterator[Batch]:
         """One batch a block, and a last one for what was open at the end.

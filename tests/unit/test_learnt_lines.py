@@ -6,6 +6,7 @@ import io
 import random
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,6 +15,7 @@ from loganalyze_parsers import DIALECTS, learnt_bulk, text_log
 from loganalyze_parsers.api import Dialect, Line, Taken
 from loganalyze_parsers.blocks import read_blocks
 from loganalyze_parsers.frames import Names
+from loganalyze_parsers.generic_steps import EpochCount, Place
 from loganalyze_parsers.pairs import PairFormat, pair_dialect
 from loganalyze_parsers.textlog import TextLog
 from msgspec.structs import replace
@@ -112,18 +114,73 @@ def test_loops_beside_each_other(loops: list[str], seed: int) -> None:
     assert repr(fast) == repr(slow)
 
 
-def test_what_epochs_change_is_not_learnt(taken: list[int]) -> None:
-    """Batches that are counted anew in each epoch are counted on, which no line tells by itself."""
+#: The same with epochs; numbers: epoch, step of the epoch, steps of an epoch, loss.
+EPOCHS = (
+    "Epoch [{0}/9], Step [{1}/{2}], Loss: {3:.4f}",
+    "epoch {0} step {1} loss {3:.4f} lr 0.0001",
+    "Train Epoch: {0} [{1}/{2} (50%)]\tLoss: {3:.6f}",
+    "| epoch {0:3d} | {1:5d}/{2:5d} batches | lr 5.00 | loss {3:5.2f} | ppl  3136.13",
+    "Epoch: [{0}][{1}/{2}]\tTime 0.738 ( 0.741)\tLoss {3:.2e} (1.54e+00)",
+    "[rank1]: step {1} loss {3:.3f} wps 1200",
+)
+BETWEEN = (
+    "Epoch {0} done, val loss {3:.3f}", "Epoch: {0}/9", "epoch {0} step {1} val loss {3:.3f}",
+    "saving model", "EPOCH [{0}/9] STEP [{1}/{2}] Loss: {3:.2f}", "step {1}: loss {3:.3f}",
+    "Epoch [{0}/9], Step [{1}/{2}], Loss: nan", "Epoch {0} took 12.5 s", "iteration {1}/900",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("loop", EPOCHS)
+def test_batches_are_counted_on_through_epochs(loop: str, taken: list[int]) -> None:
+    """Lines of all epochs go by templates, with the steps that the reader gives them."""
     lines = [
-        f"Epoch [{epoch}/9], Step [{step}/100], Loss: {2 + step / 700:.4f}"
-        for epoch in (1, 2, 3) for step in range(10, 101, 1)
+        loop.format(epoch, step, 100, 2 + step / 700)
+        for epoch in (1, 2, 4) for step in range(epoch == 4, 101)
     ]  # fmt: skip
-    fast, slow = both(lines, 10**6)
-    assert fast == slow
-    assert not taken
+    lines[150:150] = ["saving model", "Epoch 2 took 12.5 s, val loss 2.25"]
+    fast, slow = both(lines, 3000)
+    assert repr(fast) == repr(slow)
+    assert sum(taken) > 0.9 * len(lines)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.sampled_from(EPOCHS), min_size=1, max_size=2), st.integers(0, 10**6))
+def test_epochs_beside_other_lines(loops: list[str], seed: int) -> None:
+    """Whatever else tells of epochs between the lines, and whichever epoch comes next."""
+    made = random.Random(seed)
+    total, first = made.choice([(20, 1), (40, 0), (7, 1)])
+    lines: list[str] = []
+    for epoch in [made.choice([k, k, k, k + 2, max(k - 1, 0)]) for k in range(12)]:
+        loop = made.choice(loops)
+        steps = range(first, total + 1, made.choice([1, 1, 3]))
+        lines += [loop.format(epoch, step, total, made.uniform(1, 3)) for step in steps]
+        if made.random() < 0.3:
+            other = made.choice(BETWEEN)
+            text = other.format(epoch, made.randrange(30), total, made.uniform(1, 3))
+            lines.insert(made.randrange(len(lines) - 5, len(lines) + 1), text)
+    fast, slow = both(lines, made.choice([900, 3000, 10**6]))
+    assert repr(fast) == repr(slow)
+
+
+def test_epochs_that_a_line_above_tells() -> None:
+    """Counter lines decide what the steps below are: these are read one by one."""
     told = [f"Step {step}/100, loss: {2 + step / 700:.4f}" for step in range(1, 90)]
     fast, slow = both(["Epoch: 1/9", *told, "Epoch: 2/9", *told], 1200)
     assert fast == slow
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(-1, 3), st.sampled_from([-1, 9, 12]))))
+def test_many_places_are_counted_as_one_by_one(places: list[tuple[int, int, int]]) -> None:
+    """Steps, epochs and totals in any order, -1 for none; the count goes on from where it stood."""
+    fast, slow = EpochCount(), EpochCount()
+    for part in (places[: len(places) // 2], places[len(places) // 2 :]):
+        columns = np.array(part, dtype=np.int64).reshape(-1, 3).T
+        told = [
+            slow.step(Place(step, total if total >= 0 else None, epoch if epoch >= 0 else None))
+            for step, epoch, total in part
+        ]
+        assert fast.steps(*columns).tolist() == told
+        assert vars(fast) == vars(slow)
 
 
 def odd_dialect(mend: Callable[[dict[str, float]], dict[str, float] | None]) -> Dialect:
