@@ -76,6 +76,8 @@ CASES = (
          (("huggingface_ast", 20.0),)),
     Case("Loop of one's own", "train.log", speed_logs.loop, 1_000_000, 100_000,
          (("loop_line", 0.0),)),
+    Case("Loop with epochs", "train.log", speed_logs.epochs, 1_000_000, 100_000,
+         (("epoch_line", 0.0),)),
     Case("DeepSpeed log", "train.log", speed_logs.deepspeed, 660_000, 66_000,
          (("deepspeed_three", 4.0),)),
     Case("TensorBoard events", "events.out.tfevents.1.x", speed_logs.nothing, 300_000, 30_000,

@@ -88,6 +88,21 @@ def loop(path: Path, steps: int, seed: int = 1) -> None:
                 file.write(f"saving checkpoint to out/ckpt_{step}.pt\n")
 
 
+def epochs(path: Path, steps: int, seed: int = 1) -> None:
+    """The console of a loop whose batches begin anew in each of ten epochs."""
+    made = random.Random(seed)
+    size = max(1, steps // 10)
+    with path.open("w") as file:
+        for epoch in range(1, 11):
+            for step in range(1, size + 1):
+                loss = 2 + 8 * (epoch * size + step) ** -0.1 + made.gauss(0, 0.03)
+                file.write(
+                    f"Epoch [{epoch}/10], Step [{step}/{size}], Loss: {loss:.4f}, lr: 0.0003, "
+                    f"time: {made.gauss(0.5, 0.01):.3f}s\n"
+                )
+            file.write(f"Epoch [{epoch}/10] finished, val_loss: {loss:.4f}\n")
+
+
 def deepspeed(path: Path, steps: int, seed: int = 1) -> None:
     """An engine's console: a progress line and a throughput line each step."""
     made = random.Random(seed)

@@ -98,6 +98,21 @@ def loop_line(path: Path) -> int:
     return len(pd.DataFrame(found, columns=names).astype(float))
 
 
+def epoch_line(path: Path) -> int:
+    """One pattern for the line of a loop with epochs, its steps counted on, into pandas."""
+    import pandas as pd
+
+    names = ("epoch", "step", "size", "loss", "lr", "time")
+    pattern = re.compile(
+        r"Epoch \[(\d+)/\d+\], Step \[(\d+)/(\d+)\], Loss: ([\d.]+), lr: ([\d.]+), time: ([\d.]+)s"
+    )
+    with path.open() as file:
+        found = [match.groups() for line in file if (match := pattern.match(line))]
+    frame = pd.DataFrame(found, columns=names).astype(float)
+    frame["step"] += (frame["epoch"] - 1) * frame["size"]
+    return len(frame)
+
+
 def deepspeed_three(path: Path) -> int:
     """Three patterns on each line, into pandas."""
     import pandas as pd
@@ -201,6 +216,7 @@ PEERS: dict[str, Callable[[Path], int]] = {
     "megatron_fields": megatron_fields,
     "megatron_line": megatron_line,
     "loop_line": loop_line,
+    "epoch_line": epoch_line,
     "huggingface_ast": huggingface_ast,
     "deepspeed_three": deepspeed_three,
     "json_lines": json_lines,
