@@ -84,8 +84,8 @@ class Bulk(Protocol):
     def look(self, block: Block, source: int, ranks_per_node: int) -> Look | None:
         """All that can be said of a block by itself; called from threads, in any order."""
 
-    def knows(self, look: Look | None) -> bool:
-        """Whether there are lines of its own in what look() saw."""
+    def rows(self, look: Look | None) -> pl.DataFrame | None:
+        """The lines of its own in what look() saw, each `line` once; None without any."""
 
     def settle(self, look: Look) -> pl.DataFrame | None:
         """The frame of all lines taken (each `line` once), by what came before.

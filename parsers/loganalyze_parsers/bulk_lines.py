@@ -33,9 +33,11 @@ def begins_with(text: Text, byte: str) -> Ints:
     return np.flatnonzero(text.data[text.starts] == ord(byte))
 
 
-def others(text: Text, found: Iterable[Found]) -> bytes:
-    """All lines that were not found, joined."""
-    left = np.ones(len(text.starts), dtype=bool)
+def others(text: Text, found: Iterable[Found], lines: Ints | None = None) -> bytes:
+    """All lines (of `lines`, where these are given) that were not found, joined."""
+    left = np.full(len(text.starts), lines is None)
+    if lines is not None:
+        left[lines] = True
     for one in found:
         left[one.lines] = False
     bounds = zip(text.starts[left].tolist(), text.ends[left].tolist(), strict=True)

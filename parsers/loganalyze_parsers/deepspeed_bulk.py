@@ -113,9 +113,9 @@ class DeepSpeedBulk:
         except ValueError:
             return _Look(None, none, False)
 
-    def knows(self, look: _Look | None) -> bool:
-        """Whether there are rows."""
-        return look is not None and look.frame is not None
+    def rows(self, look: _Look | None) -> pl.DataFrame | None:
+        """The progress and throughput lines."""
+        return None if look is None else look.frame
 
     def settle(self, look: _Look) -> pl.DataFrame | None:
         """The frame of all lines taken, or None from some block on."""

@@ -141,12 +141,13 @@ def readings_frame(readings: Sequence[Reading]) -> pl.DataFrame | None:
 def joined_rows(bulk: Sequence[pl.DataFrame], readings: Sequence[Reading]) -> pl.DataFrame | None:
     """Rows read by the column and rows read one by one, in the order of their offsets."""
     frame = readings_frame(readings)
+    if frame is not None and not frame["offset"].is_sorted():  # some are told with a later line
+        frame = frame.sort("offset", maintain_order=True)
     frames = [*bulk, *([] if frame is None else [frame])]
     if len(bulk) == 1 and frame is not None and _FEW * len(frame) < len(bulk[0]):
-        ordered = frame["offset"].is_sorted()  # as they mostly are; to sort takes much longer
-        return _among(bulk[0], frame if ordered else frame.sort("offset", maintain_order=True))
+        return _among(bulk[0], frame)
     if len(frames) > 1:
-        return pl.concat(frames, how="diagonal").sort("offset")
+        return pl.concat(frames, how="diagonal").sort("offset", maintain_order=True)
     return frames[0] if frames else None
 
 

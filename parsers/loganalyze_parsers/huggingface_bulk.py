@@ -72,9 +72,9 @@ class HuggingFaceBulk:
         columns = {name: rows.series(name) for name in rows.names}
         return _Look(framed(text, block, rows.lines, source, columns), True)
 
-    def knows(self, look: _Look | None) -> bool:
-        """Whether there are rows."""
-        return look is not None and look.rows is not None
+    def rows(self, look: _Look | None) -> pl.DataFrame | None:
+        """The training rows."""
+        return None if look is None else look.rows
 
     def settle(self, look: _Look) -> pl.DataFrame | None:
         """The rows with their steps, or None from some block on."""

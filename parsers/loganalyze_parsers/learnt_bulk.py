@@ -1,10 +1,10 @@
 """The bulk way of lines that no dialect has one for: by templates learnt from its readers.
 
-Only for inputs in which no other bulk way finds anything, and only of lines that their readers
-read without regard to the lines before, but for batches that are counted on from epoch to epoch:
-what such lines tell of their place becomes steps when their block has its turn. What is read is
-held against the readers time and again (the first rows in their context, rows spread over each
-block, its lowest and highest values); at the first difference this way is given up.
+Only of lines that no other bulk way has, and that their readers read without regard to the lines
+before, but for batches that are counted on from epoch to epoch: what such lines tell of their place
+becomes steps when their block has its turn. What is read is held against the readers time and again
+(the first rows in their context, rows spread over each block, its lowest and highest values); at
+the first difference this way is given up.
 """
 
 from __future__ import annotations
@@ -67,28 +67,31 @@ class LearntBulk:
         self._per_node = 1
         self._begun = False
         self._on = True
+        self._beside = False
         self._refused = 0
-        self._templates = TemplateReader(
-            lambda raw: self._refused < _MOST_REFUSED, self._teach, _MOST_TEMPLATES, _LOOKED_AT
-        )
+        self._templates = TemplateReader(self._may_teach, self._teach, _MOST_TEMPLATES, _LOOKED_AT)
 
     def leave_off(self) -> None:
         """Learn nothing."""
         self._begun, self._on = True, False
 
     def look(
-        self, block: Block, source: int, ranks_per_node: int, *, known: bool
+        self, block: Block, source: int, ranks_per_node: int, known: Sequence[pl.DataFrame] = ()
     ) -> Look | None:
-        """What is read of a block. known: whether another bulk way knows lines of it."""
+        """What is read of a block. known: rows that other bulk ways have of it."""
         self._per_node = ranks_per_node
         first, self._begun = not self._begun, True
+        if not self._on:
+            return None
+        lines = _without(len(block.bounds[0]), block.first_line, known)
         if first:  # the first block is looked at before all others
-            self._on = not known and len(block.bounds[0]) >= LEAST_LINES
+            self._on, self._beside = len(lines) >= LEAST_LINES, bool(known)
         if not self._on or b"\r" in block.data:
             return None
         text = text_of(block)
-        found = self._templates.read(text, np.arange(len(text.starts)))
+        found = self._templates.read(text, lines)
         if not found:
+            self._on = self._on and not (first and known)
             return None
         rows = Rows(found)
         fine = _may_be_so(rows)
@@ -102,7 +105,7 @@ class LearntBulk:
             self._on = False
             return None
         taken = [(int(one), frame.filter(owners == one)) for one in np.unique(owners)]
-        return Look(tuple(taken), not _tell_of_epochs(others(text, found)))
+        return Look(tuple(taken), not _tell_of_epochs(others(text, found, lines)))
 
     def settle(
         self, look: Look | None, readers: Sequence[Reader]
@@ -115,6 +118,10 @@ class LearntBulk:
         for owner, frame in look.frames if look is not None else ():
             if look is not None and look.steady and getattr(readers[owner], "steady", True):
                 yield owner, _counted_on(frame, getattr(readers[owner], "count", None))
+
+    def _may_teach(self, raw: bytes) -> bool:
+        """Beside another trainer's lines most others are noise: only those with a loss may."""
+        return self._refused < _MOST_REFUSED and (not self._beside or b"oss" in raw)
 
     def _teach(self, raw: bytes) -> Lesson | None:
         lesson = self._lesson(raw)
@@ -158,6 +165,14 @@ class LearntBulk:
         if said is None:
             return not len(own)
         return _told(said.filter(pl.col("line").is_in(own["line"].implode()))).equals(_told(own))
+
+
+def _without(count: int, first_line: int, known: Sequence[pl.DataFrame]) -> Ints:
+    """The lines of a block that are not among rows that are known."""
+    left = np.ones(count, dtype=bool)
+    for frame in known:
+        left[frame["line"].to_numpy() - first_line] = False
+    return np.flatnonzero(left)
 
 
 def _counted_on(frame: pl.DataFrame, count: EpochCount | None) -> pl.DataFrame:

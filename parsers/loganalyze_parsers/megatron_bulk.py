@@ -46,9 +46,9 @@ class MegatronBulk:
         self._ranks_per_node = 1
         self._templates = TemplateReader(_has_one_mark, self._teach)
 
-    def knows(self, look: pl.DataFrame | None) -> bool:
+    def rows(self, look: pl.DataFrame | None) -> pl.DataFrame | None:
         """There is only a frame where there are lines."""
-        return look is not None
+        return look
 
     def settle(self, look: pl.DataFrame) -> pl.DataFrame:
         """The frame as it is: a training line says all of itself."""

@@ -133,8 +133,9 @@ class TextLog:
         per_node, source = self._per_node(block), self._source
         looks = [bulk.look(block, source, per_node) if bulk else None for bulk in self._bulks]
         both = zip(self._bulks, looks, strict=True)
-        known = any(bulk.knows(look) for bulk, look in both if bulk)
-        return [*looks, self._learnt.look(block, source, per_node, known=known)]
+        rows = (bulk.rows(look) for bulk, look in both if bulk)
+        known = [frame for frame in rows if frame is not None]
+        return [*looks, self._learnt.look(block, source, per_node, known)]
 
     def _per_node(self, block: Block) -> int:
         """Ranks on a node, by the input's first block (which is looked at before all others)."""

@@ -162,6 +162,62 @@ def test_epochs_beside_other_lines(loops: list[str], seed: int) -> None:
     assert repr(fast) == repr(slow)
 
 
+#: Lines of trainers that have a bulk way of their own, beside which people print theirs; {0}: step.
+TRAINERS = {
+    "megatron": (
+        " iteration {0:8d}/ 9000 | consumed samples: {0} | elapsed time per iteration (ms): 1350.9"
+        " | learning rate: 2.9E-04 | lm loss: 2.{0:04d}E+00 | grad norm: 0.4 |",
+    ),
+    "deepspeed": (
+        "[2031-01-01 01:01:07,123] [INFO] [logging.py:96:log_dist] [Rank 0] step={0}, skipped=0, "
+        "lr=[0.0001], mom=[(0.9, 0.95)]",
+        "[2031-01-01 01:01:07,124] [INFO] [timer.py:260:stop] epoch=0/micro_step={0}/"
+        "global_step={0}, RunningAvgSamplesPerSec=12.3456, CurrSamplesPerSec=12.5, "
+        "MemAllocated=10.5GB, MaxMemAllocated=20.1GB",
+    ),
+    "huggingface": (
+        "{{'loss': 2.{0:04d}, 'grad_norm': 0.5, 'learning_rate': 1e-05, 'epoch': {1}}}",
+    ),
+}
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("loop", [EPOCHS[1], "step {1} | loss {3:.4f} | time 0.512s"])
+def test_lines_beside_those_of_a_trainer(trainer: str, loop: str, taken: list[int]) -> None:
+    """Of a log that a trainer's own bulk way reads, the other lines are learnt all the same."""
+    lines: list[str] = []
+    for step in range(1, 400):
+        lines.append(loop.format(1 + step // 150, step % 150 + 1, 150, 2 + step / 700))
+        if step % 5 == 0:
+            lines += [text.format(step, step / 100) for text in TRAINERS[trainer]]
+    fast, slow = both(lines, 9000)
+    assert repr(fast) == repr(slow)
+    assert sum(taken) > 300
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from([*TRAINERS]), st.lists(st.sampled_from(EPOCHS + LOOPS)), st.integers(0, 99))
+def test_loops_beside_trainers(trainer: str, loops: list[str], seed: int) -> None:
+    """In any order, with failures, evaluations and bars between them."""
+    made = random.Random(seed)
+    others = (
+        "Traceback (most recent call last):", "RuntimeError: CUDA out of memory.", "loss is nan",
+        "{'eval_loss': 2.5, 'eval_runtime': 3.5, 'epoch': 0.5}", "Epoch 2 took 12.5 s",
+        "  5%|5         | 50/1000 [00:10<03:10,  5.00it/s]", "saving model",
+    )  # fmt: skip
+    lines: list[str] = []
+    for step in range(1, 250):
+        loop = made.choice([EPOCHS[0], *loops])
+        place = (1 + step // 90, step % 90 + 1, 90, made.uniform(1, 3))
+        lines.append(loop.format(*place) if loop in EPOCHS else line_of(made, loop, step))
+        if made.random() < 0.2:
+            lines += [text.format(step, step / 100) for text in TRAINERS[trainer]]
+        if made.random() < 0.01:
+            lines.append(made.choice(others))
+    fast, slow = both(lines, made.choice([1500, 6000, 10**6]))
+    assert repr(fast) == repr(slow)
+
+
 def test_epochs_that_a_line_above_tells() -> None:
     """Counter lines decide what the steps below are: these are read one by one."""
     told = [f"Step {step}/100, loss: {2 + step / 700:.4f}" for step in range(1, 90)]
