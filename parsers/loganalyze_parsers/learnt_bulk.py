@@ -105,7 +105,8 @@ class LearntBulk:
             self._on = False
             return None
         taken = [(int(one), frame.filter(owners == one)) for one in np.unique(owners)]
-        return Look(tuple(taken), not _tell_of_epochs(others(text, found, lines)))
+        steady = bool(fine.all()) or EPOCH not in frame.columns  # else some are left to the reader
+        return Look(tuple(taken), steady and not _tell_of_epochs(others(text, found, lines)))
 
     def settle(
         self, look: Look | None, readers: Sequence[Reader]
