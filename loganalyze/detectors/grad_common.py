@@ -65,11 +65,7 @@ def loss_scale_at(context: Context, track: Track) -> Floats | None:
     frame = context.run.readings
     if "loss_scale" not in frame.columns:
         return None
-    column = frame.get_column("loss_scale")
-    low, high = column.min(), column.max()
-    if isinstance(low, float) and low == high and 0.0 < low < np.inf:
-        return np.full(len(track), low)
-    column = column.fill_null(strategy="forward")
+    column = frame.get_column("loss_scale").fill_null(strategy="forward")
     scale = column.gather(pl.Series(track.rows)).to_numpy().astype(np.float64)
     known = scale[np.isfinite(scale) & (scale > 0)]
     if not len(known):

@@ -99,8 +99,7 @@ def _frozen(context: Context, curve: Curve) -> list[Finding]:
 
 
 def _over_steps(curve: Curve, count: Ints) -> Ints:
-    """How often a value has occurred in a row, told the `count` of lines: those of one step count
-    once."""
+    """`count`, how often a value has occurred in a row of lines, with those of one step as one."""
     again = np.concatenate(([False], np.diff(curve.steps) == 0))
     start = np.arange(len(count)) - count + 1
     copies = np.cumsum(again)

@@ -67,8 +67,6 @@ _COUNTER = lazy.pattern(
 )
 _MOST_COUNTER = 80  # characters
 _MOST_STEP = 2**62  # what epochs of absurd lengths add up to stays a number of 64 bits
-
-
 #: What a place that is counted on is called beside the values of its line.
 EPOCH, TOTAL = "place/epoch", "place/total"
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from loganalyze_parsers.api import Reader
 from loganalyze_parsers.blocks import Block
-from loganalyze_parsers.bulk_lines import framed, holds_any, is_a_time, others, text_of
+from loganalyze_parsers.bulk_lines import framed, is_a_time, others, text_of
 from loganalyze_parsers.digits import Bools, Ints
 from loganalyze_parsers.frames import KEY_SCHEMA, masked_column
 from loganalyze_parsers.generic_pairs import turns
@@ -35,8 +35,8 @@ _MOST_TEMPLATES = 32
 _LOOKED_AT, _MOST_REFUSED = 256, 100
 #: Columns of a block whose lowest and highest values are held against the readers, and rows.
 _COLUMNS, _ROWS = 6, 8
-#: Words of lines that may tell of an epoch, and how many of a block are looked into.
-_EPOCHS, _MOST_EPOCHS = (b"poch", b"POCH"), 2000
+#: Lines of a block that are looked into for what they tell of epochs.
+_MOST_EPOCHS = 2000
 #: Rows of the first block that are read in their context, and lines of it at most.
 _FIRST_ROWS, _FIRST_LINES = 50, 300
 
@@ -91,7 +91,8 @@ class LearntBulk:
         text = text_of(block)
         found = self._templates.read(text, lines)
         if not found:
-            self._on = self._on and not (first and known)
+            if first and known:  # not worth a look at every line beside a trainer's
+                self._on = False
             return None
         rows = Rows(found)
         fine = _may_be_so(rows)
@@ -191,9 +192,7 @@ def _counted_on(frame: pl.DataFrame, count: EpochCount | None) -> pl.DataFrame:
 
 def _tell_of_epochs(lines: bytes) -> bool:
     """Whether some lines may change by what batches are counted on."""
-    if not holds_any(lines, _EPOCHS):
-        return False
-    told = [line for line in lines.split(b"\n") if holds_any(line, _EPOCHS)]
+    told = [line for line in lines.split(b"\n") if b"poch" in line.lower()]
     texts = (peel(clean(line.decode("utf-8", "replace"))).text for line in told[:_MOST_EPOCHS])
     return len(told) > _MOST_EPOCHS or any(map(turns, texts))
 

@@ -19,6 +19,14 @@ def reading(offset: int, **values: float) -> Reading:
     return Reading(step=offset, ref=ref, values=values)
 
 
+@given(st.lists(st.integers(0, 400), unique=True))
+def test_rows_that_are_told_late_stand_where_their_lines_stand(told: list[int]) -> None:
+    """Readers may tell a row only with a later line: alone as well, rows are in order."""
+    made = joined_rows([], [reading(at, loss=1.0) for at in told])
+    assert (made is None) == (not told)
+    assert made is None or made["offset"].to_list() == sorted(told)
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.sets(st.integers(0, 400)), st.sets(st.integers(0, 400), max_size=6))
 def test_few_rows_between_many_equal_all_rows_sorted(many: set[int], few: set[int]) -> None:

@@ -126,6 +126,7 @@ EPOCHS = (
 BETWEEN = (
     "Epoch {0} done, val loss {3:.3f}", "Epoch: {0}/9", "epoch {0} step {1} val loss {3:.3f}",
     "saving model", "EPOCH [{0}/9] STEP [{1}/{2}] Loss: {3:.2f}", "step {1}: loss {3:.3f}",
+    "EPoch {0} step {1} loss {3:.2f}",
     "Epoch [{0}/9], Step [{1}/{2}], Loss: nan", "Epoch {0} took 12.5 s", "iteration {1}/900",
 )  # fmt: skip
 
@@ -237,6 +238,14 @@ def test_many_places_are_counted_as_one_by_one(places: list[tuple[int, int, int]
         ]
         assert fast.steps(*columns).tolist() == told
         assert vars(fast) == vars(slow)
+
+
+def test_absurd_epochs_stay_numbers() -> None:
+    """What epochs of a hundred million million steps add up to is no step, and no error."""
+    epochs, far = np.array([1, 10**14, 10**14]), np.full(3, 10**14)
+    made = EpochCount().steps(np.array([5, 5, 6]), epochs, far)
+    assert made[0] == 5
+    assert (made[1:] > 2**53).all()
 
 
 def odd_dialect(mend: Callable[[dict[str, float]], dict[str, float] | None]) -> Dialect:
