@@ -70,7 +70,7 @@ def make_wandb(path: Path, steps: int) -> None:
 
 CASES = (
     Case("Megatron log", "train.log", speed_logs.megatron, 1_000_000, 100_000,
-         (("megatron_fields", 8.0), ("megatron_line", 4.0))),
+         (("megatron_fields", 8.0), ("megatron_search", 8.0), ("megatron_line", 4.0))),
     Case("Megatron, five times", "train.log", speed_logs.megatron, 5_000_000, 500_000),
     Case("Hugging Face console", "train.log", speed_logs.huggingface, 1_000_000, 100_000,
          (("huggingface_ast", 20.0),)),

@@ -13,12 +13,15 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+Search = Callable[[str], re.Match[str] | None]
 NUMBER = r"([\d.]+(?:E[+-]\d+)?)"
 FIELDS = {
     "iteration": r"iteration\s+(\d+)/",
+    "of": r"iteration\s+\d+/\s*(\d+)",
     "samples": r"consumed samples:\s+(\d+)",
     "ms": rf"elapsed time per iteration \(ms\):\s*{NUMBER}",
     "tflops": rf"throughput per GPU \(TFLOP/s/GPU\):\s*{NUMBER}",
@@ -37,18 +40,26 @@ FIELDS = {
 
 
 def megatron_fields(path: Path) -> int:
-    """One pattern a field on each line, into pandas."""
+    """One compiled pattern a field on each line, into pandas."""
+    return _fields(path, {name: re.compile(pattern).search for name, pattern in FIELDS.items()})
+
+
+def megatron_search(path: Path) -> int:
+    """The same with re.search() of each pattern: as many scripts are written so."""
+    return _fields(path, {name: partial(re.search, pattern) for name, pattern in FIELDS.items()})
+
+
+def _fields(path: Path, searches: dict[str, Search]) -> int:
     import pandas as pd
 
-    patterns = {name: re.compile(pattern) for name, pattern in FIELDS.items()}
     rows = []
     with path.open() as file:
         for line in file:
             if "iteration" not in line:
                 continue
             row: dict[str, Any] = {}
-            for name, pattern in patterns.items():
-                match = pattern.search(line)
+            for name, search in searches.items():
+                match = search(line)
                 if match:
                     row[name] = match[1] if name == "time" else float(match[1])
             if "loss" in row:
@@ -63,7 +74,8 @@ def megatron_line(path: Path) -> int:
     import pandas as pd
 
     order = [name for name in FIELDS if name != "time"]
-    pattern = re.compile(FIELDS["time"] + ".*?" + ".*?".join(FIELDS[name] for name in order))
+    fields = {**FIELDS, "of": r"\s*(\d+)"}  # right behind the iteration
+    pattern = re.compile(FIELDS["time"] + ".*?" + ".*?".join(fields[name] for name in order))
     rows = []
     with path.open() as file:
         for line in file:
@@ -214,6 +226,7 @@ def make_events(path: Path) -> int:
 
 PEERS: dict[str, Callable[[Path], int]] = {
     "megatron_fields": megatron_fields,
+    "megatron_search": megatron_search,
     "megatron_line": megatron_line,
     "loop_line": loop_line,
     "epoch_line": epoch_line,
