@@ -127,8 +127,11 @@ def _read_groups(
         read = partial(read_file, named=tuple(mapped))
         return [_read_group(one, read, progress, mapped, begun) for one in groups]
     place = workers.place()
-    ahead = ReadAhead(chains, workers, place.path, progress)
-    return [_read_group(one, ahead, _silent, mapped, begun) for one in groups]
+    try:
+        ahead = ReadAhead(chains, workers, place.path, progress)
+        return [_read_group(one, ahead, _silent, mapped, begun) for one in groups]
+    finally:
+        place.remove()
 
 
 def _read_group(

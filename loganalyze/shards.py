@@ -106,12 +106,16 @@ class Workers(Struct, frozen=True, kw_only=True):
 
 
 class Place:
-    """A folder that is gone when nothing refers to it any more, or the program ends."""
+    """A folder that is gone when it is removed, nothing refers to it, or the program ends."""
 
     def __init__(self, path: Path) -> None:
         """path: the folder, which exists."""
         self.path = path
         self._end = weakref.finalize(self, shutil.rmtree, path, True)
+
+    def remove(self) -> None:
+        """Remove it now; files in it that are mapped stay so."""
+        self._end()
 
 
 def workers_for(

@@ -78,8 +78,13 @@ def test_the_same_bytes_with_any_engine(tmp_path: Path, ranks: int) -> None:
         for number, engine in enumerate(engines):
             (run,) = ingest(paths, workers=Workers(engine=engine, folder=tmp_path)).runs
             assert files_below(write_run(run, tmp_path / f"s{number}")) == want
-    left = [path.name for path in tmp_path.iterdir() if path.name.startswith(".loganalyze")]
-    assert (ranks == 20) == bool(left)  # a wide run's parts live as long as the run
+    left = _left(tmp_path)
+    assert (ranks == 20) == bool(left), left  # a wide run's parts live as long as the run
+
+
+def _left(folder: Path) -> list[Path]:
+    """Folders of rows on their way, and what lies in them."""
+    return [p for place in folder.glob(".loganalyze*") for p in (place, *place.rglob("*"))]
 
 
 def test_trackers_and_rotated_logs_too(tmp_path: Path) -> None:
@@ -114,7 +119,8 @@ def test_small_inputs_start_no_worker(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_fails_is_told_with_its_inputs(tmp_path: Path) -> None:
-    """A shard that fails three times ends the reading and names its first file."""
+    """A shard that fails three times ends the reading and names its first file; what others gave
+    is gone from the disk while the error is still told."""
 
     def broken(shard: Any) -> str:
         raise OSError("no space left on device")
@@ -125,8 +131,10 @@ def test_a_worker_that_fails_is_told_with_its_inputs(tmp_path: Path) -> None:
         def engine(work: Any, todo: Sequence[Any]) -> Iterator[tuple[int, Any]]:
             return on_executor(threads)(broken, todo)
 
-        with pytest.raises(ShardFailed, match=r"train_rank_\d\.log and 2 more: failed 3 times"):
-            ingest(paths, workers=Workers(engine=engine))
+        told = r"train_rank_\d\.log and 2 more: failed 3 times"
+        with pytest.raises(ShardFailed, match=told) as error:
+            ingest(paths, workers=Workers(engine=engine, folder=tmp_path))
+        assert not _left(tmp_path), error
 
 
 def _wide(tmp_path: Path) -> tuple[RunLog, Path]:
