@@ -116,7 +116,8 @@ class DeepSpeedReader:
         text = line.text
         if not self._state.beside_megatron and holds(text, _MEGATRON_MARKERS):
             self._state.beside_megatron = True
-        self._note_bar(text)
+        if self._note_bar(text) and not self._reports.kind:
+            return None
         if self._reports.kind or holds(text, _REPORT_MARKERS):
             taken = self._reports.feed(line, self._state)
             if taken is not None:
@@ -138,13 +139,16 @@ class DeepSpeedReader:
         if step != self._state.step:
             self._state.step, self._state.lines_since_step = step, 0
 
-    def _note_bar(self, text: str) -> None:
-        """A Trainer's own bar tells the step where the engine prints none."""
-        bars = [bar for bar in tqdm_bar.find_bars(text) if not bar.described]
+    def _note_bar(self, text: str) -> bool:
+        """A Trainer's own bar tells the step where the engine prints none; whether there is
+        nothing else on the line."""
+        found = tqdm_bar.find_bars(text)
+        bars = [bar for bar in found if not bar.described]
         if bars and not self._state.engines:
             self._state.step = bars[-1].done
             self._state.lines_since_step = 1
             self._state.timed_elsewhere = True
+        return tqdm_bar.is_bare(text, found)
 
 
 DIALECT = Dialect(

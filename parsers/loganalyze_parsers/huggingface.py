@@ -19,7 +19,7 @@ curve. How a row without a step gets one is told in huggingface_steps.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -44,6 +44,7 @@ from loganalyze_parsers.huggingface_keys import (
 )
 from loganalyze_parsers.huggingface_life import LIFE_MARKERS, Life
 from loganalyze_parsers.huggingface_steps import PostfixClock, StepClock
+from loganalyze_parsers.markers import holds
 from loganalyze_parsers.openrlhf_bars import STEP_MARK, Updates
 from loganalyze_parsers.wrapped import Wrapped, merged
 
@@ -112,14 +113,18 @@ class HuggingFaceReader:
         if STEP_MARK in text:
             self._updates.steps_are_told()
         bars = tqdm_bar.find_bars(text)
-        row = any(marker in text for marker in _DICT_MARKERS)
+        row = holds(text, _DICT_MARKERS)
         before = self._settle_first() if row else []  # the bar on this line is not its own
         for bar in bars:
             self._clock.note_bar(bar)
         if self._first is not None and self._clock.bar is not None and self._clock.bar.done:
             before = self._settle_first()
-        taken = self._rows(line) if row else None
-        taken = taken or self._life.feed(line) or self._bar_only(line, bars)
+        taken: Taken | None
+        if tqdm_bar.is_bare(text, bars) and not self._life.open:
+            taken = Taken(ignored="progress bar")  # as would come out below, after much looking
+        else:
+            taken = self._rows(line) if row else None
+            taken = taken or self._life.feed(line) or self._bar_only(line, bars)
         return merged([*before, taken or Taken()]) if before else taken
 
     def finish(self) -> Taken:
@@ -213,7 +218,7 @@ class HuggingFaceReader:
         self._last_pairs = found.pairs
         taken.readings.append(_reading(line, step, values))
 
-    def _bar_only(self, line: Line, bars: list[tqdm_bar.Bar]) -> Taken | None:
+    def _bar_only(self, line: Line, bars: Sequence[tqdm_bar.Bar]) -> Taken | None:
         if not bars:
             return None
         bar = bars[-1]

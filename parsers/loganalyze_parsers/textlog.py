@@ -29,6 +29,7 @@ from loganalyze_parsers.prefixes import clean, peel, ranks_per_node
 from loganalyze_parsers.prepared import Prepared, prepared
 from loganalyze_parsers.seen_lines import SeenLines
 from loganalyze_parsers.tally import Tally
+from loganalyze_parsers.tqdm_bar import redrawn
 
 #: A piece longer than this is looked at only as far (verl prints lines of 30 kB).
 MAX_PIECE_CHARS = 1_000_000
@@ -244,7 +245,11 @@ class TextLog:
         read = False
         unknown = ""
         rank: int | None = None  # a launcher puts its prefix before the first piece only
-        for piece, start in pieces(raw):
+        parts = [*pieces(raw)]
+        again = redrawn(parts) if len(parts) > 2 else ()
+        for piece, start in parts:
+            if start in again and not self._open:
+                continue
             text = piece[: 4 * MAX_PIECE_CHARS].decode("utf-8", "replace")[:MAX_PIECE_CHARS]
             ref = LineRef(
                 source=self._source, line=place[1], offset=place[0] + start, length=len(piece)

@@ -19,7 +19,8 @@ a resolution of one second only.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -37,8 +38,15 @@ _BAR = lazy.pattern(
     r"\s{0,20}(?P<rate>[\d.]{1,40}|\?)\s{0,20}(?P<unit>it/s|s/it)"
     r"(?:,\s*(?P<postfix>[^\]\r\n]{0,2000}))?(?:\]|(?P<torn>$))"
 )
+#: A redraw that says nothing but how far the loop is: all of it is in `_BAR` too.
+_BARE = lazy.pattern(
+    rb"\s{0,20}\d{1,3}%(?:\|[^|\r\n]{0,500}\|)?\s{0,20}(\d{1,15})/(\d{1,15})\s{0,20}"
+    rb"\[\d{1,9}(?::\d\d){1,2}<(?:\d{1,9}(?::\d\d){1,2}|\?),"
+    rb"\s{0,20}(?:[\d.]{1,40}|\?)\s{0,20}(?:it/s|s/it)\]\s{0,20}"
+)
 #: What stands before these is not the bar's own text: another bar, a glued dictionary.
 _ENDS_OTHER = lazy.pattern(r"[|\r\n\]}]")
+_TIME = lazy.pattern(r"(?:(\d{1,15}) days?, )?(\d+(?::\d\d){1,2}(?:\.\d+)?)")
 _PAIR = lazy.pattern(r"([A-Za-z][\w/. -]{0,120}?)\s{0,20}[=:]\s{0,20}([^,=]{1,200}?)(?=,|$)")
 
 
@@ -47,7 +55,7 @@ class Bar(Struct, frozen=True):
 
     described: a text stands before the percentage (evaluation, data preparation, downloads), as
     the Trainer's own bar never has; `about` is that text. postfix: the numbers a trainer hung onto
-    the bar.
+    the bar. bare: there is no such text, and nothing was hung onto it.
     """
 
     done: int
@@ -58,6 +66,7 @@ class Bar(Struct, frozen=True):
     start: int
     end: int
     about: str = ""
+    bare: bool = False
 
 
 def may_hold_bar(text: str) -> bool:
@@ -65,11 +74,48 @@ def may_hold_bar(text: str) -> bool:
     return "%" in text and ("it/s" in text or "s/it" in text)
 
 
-def find_bars(text: str) -> list[Bar]:
+def find_bars(text: str) -> tuple[Bar, ...]:
     """All bars on a line, from left to right."""
-    if not may_hold_bar(text):
-        return []
-    return [_bar(match, text) for match in _BAR.finditer(text)]
+    return _found(text) if may_hold_bar(text) else ()
+
+
+@lru_cache(maxsize=8)  # several readers ask for those of one line
+def _found(text: str) -> tuple[Bar, ...]:
+    return tuple(_bar(match, text) for match in _BAR.finditer(text))
+
+
+def is_bare(text: str, bars: Sequence[Bar]) -> bool:
+    """Whether a line is one bar that says nothing but how far it is."""
+    if len(bars) != 1 or not bars[0].bare:
+        return False
+    return not text[: bars[0].start].strip() and not text[bars[0].end :].strip()
+
+
+def redrawn(pieces: Iterable[tuple[bytes, int]]) -> set[int]:
+    """Which pieces of a line (text and place) a reader that waits for nothing need not see.
+
+    Of a bare bar that moves on, redraw after redraw, only the first and the last can matter: every
+    reader keeps where the bar stood last, and nothing else. Neither its start nor its end is left
+    out: a first row may stand there, and a full bar may be that of something else.
+
+    >>> bars = [b" %d%%| | %d/8 [00:0%d<?, 1.0s/it]" % (12 * n, n, n) for n in range(1, 9)]
+    >>> sorted(redrawn(zip(bars, range(8))))
+    [1, 2, 3, 4, 5]
+    """
+    found: set[int] = set()
+    run: list[int] = []
+    bar = (0, 0)  # total and done of the last of the run
+    for piece, place in pieces:
+        match = _BARE.fullmatch(piece)
+        drawn = (int(match[2]), int(match[1])) if match else (0, 0)
+        if not (run and drawn[0] == bar[0] and drawn[1] >= bar[1]):
+            found.update(run[1:-1])
+            run = []
+        if 0 < drawn[1] < drawn[0]:
+            run.append(place)
+        bar = drawn
+    found.update(run[1:-1])
+    return found
 
 
 def clock_seconds(text: str) -> float | None:
@@ -79,7 +125,7 @@ def clock_seconds(text: str) -> float | None:
     (93784.0, 173901.0, None)
     """
     text = text.strip()
-    match = re.fullmatch(r"(?:(\d{1,15}) days?, )?(\d+(?::\d\d){1,2}(?:\.\d+)?)", text)
+    match = _TIME.fullmatch(text)
     if match:
         seconds = 0.0
         for part in match[2].split(":"):
@@ -107,10 +153,13 @@ def _bar(match: re.Match[str], text: str) -> Bar:
         start=match.start("percent"),
         end=match.end(),
         about=about,
+        bare=not about and match["postfix"] is None and match["torn"] is None,
     )
 
 
 def _postfix(text: str) -> dict[str, float]:
+    if not text:
+        return {}
     found: dict[str, float] = {}
     for name, raw in _PAIR.findall(text):
         value = number(raw)
