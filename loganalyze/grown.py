@@ -222,6 +222,8 @@ def _blocks_on(
     file: BinaryIO, mark: Mapping[str, Any], digest: Digest, cut: list[int]
 ) -> Iterator[Block]:
     offset, line = int(mark["offset"]), int(mark["line"])
-    for block in read_blocks(file, cut=cut):
+    for block in read_blocks(file, cut=cut, redraws=True):
         digest.update(block.data)
-        yield Block(block.data, block.offset + offset, block.first_line + line - 1)
+        yield Block(
+            block.data, block.offset + offset, block.first_line + line - 1, goes_on=block.goes_on
+        )

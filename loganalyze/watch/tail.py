@@ -25,7 +25,8 @@ class Piece(Struct, frozen=True, kw_only=True):
 
 
 class Tail:
-    """Reads on where it stopped. A line counts once its newline is on disk (or its file is gone).
+    """Reads on where it stopped. A line counts once its newline is on disk (or its file is gone);
+    of one that is redrawn, each redraw but the last.
 
     Raises nothing for a file that is away for a while: rotation leaves such a moment.
     """
@@ -64,18 +65,19 @@ class Tail:
             self._head = (self._head + chunk)[:_HEAD_BYTES]
         data = self._rest + chunk
         cut = data.rfind(b"\n") + 1
-        if not cut and len(data) >= MAX_LINE_BYTES:
+        drawn = 0 if cut else data.rfind(b"\r") + 1
+        if not cut and not drawn and len(data) >= MAX_LINE_BYTES:
             cut = len(data)
-        if not chunk or not cut:
+        if not chunk or not (cut or drawn):
             self._rest = data
             return []
-        self._rest = data[cut:]
-        return [self._piece(data[:cut])]
+        self._rest = data[cut or drawn :]
+        return [self._piece(data[: cut or drawn], goes_on=not cut)]
 
-    def _piece(self, data: bytes, *, last: bool = False) -> Piece:
-        block = Block(data, self._offset, self._line)
+    def _piece(self, data: bytes, *, last: bool = False, goes_on: bool = False) -> Piece:
+        block = Block(data, self._offset, self._line, goes_on=goes_on)
         self._offset += len(data)
-        self._line += len(block.bounds[0])
+        self._line += 0 if goes_on else len(block.bounds[0])
         return Piece(part=self.part, block=block, last=last)
 
     def _replaced(self) -> bool:

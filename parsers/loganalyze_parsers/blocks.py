@@ -33,11 +33,15 @@ _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b
 
 
 class Block(Struct, frozen=True, dict=True):
-    """Whole lines: `data` starts at byte `offset` with line `first_line` (from 1)."""
+    """Whole lines: `data` starts at byte `offset` with line `first_line` (from 1).
+
+    goes_on: it is a part of one long line, and the next block goes on with that line.
+    """
 
     data: bytes
     offset: int
     first_line: int
+    goes_on: bool = False
 
     @cached_property
     def bounds(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -76,11 +80,16 @@ def _decompressor(path: Path, kind: str) -> Any:
 
 
 def read_blocks(
-    stream: IO[bytes] | BufferedReader, size: int = BLOCK_BYTES, cut: list[int] | None = None
+    stream: IO[bytes] | BufferedReader,
+    size: int = BLOCK_BYTES,
+    cut: list[int] | None = None,
+    *,
+    redraws: bool = False,
 ) -> Iterator[Block]:
     """Blocks of whole lines of about `size` bytes; only the last may lack its newline.
 
     Of a line beyond MAX_LINE_BYTES only the beginning is given; its number is put into `cut`.
+    redraws: a line longer than `size` that is redrawn (carriage returns) is given part by part.
     Raises OSError where the input breaks; what came before is yielded.
     """
     rest = b""
@@ -103,6 +112,10 @@ def read_blocks(
             offset += len(block.data)
             continue
         rest += chunk
+        drawn = rest.rfind(b"\r") + 1 if redraws and len(rest) >= size else 0
+        if drawn:
+            yield Block(rest[:drawn], offset, line, goes_on=True)
+            offset, rest = offset + drawn, rest[drawn:]
         if len(rest) > MAX_LINE_BYTES:
             yield Block(rest[:MAX_LINE_BYTES], offset, line)
             if cut is not None:

@@ -12,15 +12,20 @@ from loganalyze_parsers.unpack import broken
 _MOST_TOLD = 20  # lines beyond the limit that are told one by one
 
 
-def guarded_blocks(path: Path) -> tuple[Iterator[Block], list[Problem]]:
-    """The blocks of a file, and problems: complete when the last block was taken."""
+def guarded_blocks(
+    path: Path, *, redraws: bool = False
+) -> tuple[Iterator[Block], list[Problem]]:
+    """The blocks of a file, and problems: complete when the last block was taken.
+
+    redraws: as in read_blocks().
+    """
     told: list[Problem] = []
 
     def blocks() -> Iterator[Block]:
         cut: list[int] = []
         try:
             with open_bytes(path) as stream:
-                yield from read_blocks(stream, cut=cut)
+                yield from read_blocks(stream, cut=cut, redraws=redraws)
         except (OSError, EOFError, ValueError) as error:
             told.append(broken(path, error))
         told.extend(_too_long(path, line) for line in cut[:_MOST_TOLD])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 import polars as pl
 
@@ -79,3 +80,13 @@ def holds(text: str, words: Sequence[str]) -> bool:
         if word in text:
             return True
     return False
+
+
+@lru_cache(maxsize=4096)
+def bits_of(bits: int) -> tuple[int, ...]:
+    """Which bits are set, from the lowest.
+
+    >>> bits_of(0b1101)
+    (0, 2, 3)
+    """
+    return tuple(index for index in range(bits.bit_length()) if bits >> index & 1)

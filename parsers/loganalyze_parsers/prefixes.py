@@ -12,6 +12,8 @@ from datetime import datetime
 from msgspec import Struct
 
 from loganalyze import lazy
+from loganalyze.model import LineRef
+from loganalyze_parsers.api import Line
 from loganalyze_parsers.kernel import holds
 
 _ANSI = lazy.pattern(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -102,6 +104,17 @@ def peel(text: str) -> Peeled:
             wall_s = wall_seconds(found.get("time") or _spread(found["compact"]))
         text = text[match.end() :].lstrip()
     return Peeled(text, rank, task, host, wall_s)
+
+
+def clean_line(text: str, ref: LineRef, per_node: int, before: int | None = None) -> Line:
+    """A line (or a piece of one) without what launchers and terminals put into it.
+
+    per_node: ranks on a node. before: the rank of the piece before it on the same line.
+    """
+    peeled = peel(clean(text))
+    rank = peeled.global_rank(per_node)
+    rank = before if rank is None else rank
+    return Line(text=peeled.text, ref=ref, rank=rank, host=peeled.host, wall_s=peeled.wall_s)
 
 
 def ranks_per_node(text: bytes) -> int:

@@ -21,7 +21,7 @@ def parse_text(
 def parse_part(log: TextLog, path: Path, source: int) -> Iterator[Batch]:
     """The same for one part of a rotated log, with what the log knows from the parts before."""
     log.turn_to(source)
-    blocks, told = guarded_blocks(path)
+    blocks, told = guarded_blocks(path, redraws=True)
     yield from log.batches(blocks)
     told.extend(log.names.problems(str(path)))
     if told:

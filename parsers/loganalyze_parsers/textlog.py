@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +23,11 @@ from loganalyze_parsers.frames import Names, joined_rows
 from loganalyze_parsers.learnt_bulk import LearntBulk
 from loganalyze_parsers.learnt_lines import Said
 from loganalyze_parsers.line_pieces import pieces
-from loganalyze_parsers.markers import MarkerIndex
-from loganalyze_parsers.prefixes import clean, peel, ranks_per_node
+from loganalyze_parsers.markers import MarkerIndex, bits_of
+from loganalyze_parsers.prefixes import clean_line, ranks_per_node
 from loganalyze_parsers.prepared import Prepared, prepared
 from loganalyze_parsers.seen_lines import SeenLines
-from loganalyze_parsers.tally import Tally
+from loganalyze_parsers.tally import Fate, Tally
 from loganalyze_parsers.tqdm_bar import redrawn
 
 #: A piece longer than this is looked at only as far (verl prints lines of 30 kB).
@@ -66,6 +65,8 @@ class TextLog:
         self._stateless = sum(1 << i for i, one in enumerate(dialects) if one.stateless)
         self._open = 0  # bits of the readers that wait for more
         self._told_unclear = False
+        self._goes_on = False  # the line at hand, in the next block
+        self._begun: Fate | None = None  # what became of the beginning of such a line
         self._learnt = LearntBulk(lambda ranks: self._fresh(ranks).alone, self._one_by_one)
 
     def _fresh(self, ranks_per_node: int) -> TextLog:
@@ -93,7 +94,7 @@ class TextLog:
         step, values = said.step, said.values
         if not self._stateless >> owner & 1:
             alone = getattr(self._readers[owner], "alone", None)
-            line = self._clean_line(raw.decode("utf-8", "replace"), said.ref, None)
+            line = clean_line(raw.decode("utf-8", "replace"), said.ref, self._ranks_per_node)
             if alone is None or (place := alone(line)) is None:
                 return None
             step, values = place.step, {**values, **place.values}
@@ -123,7 +124,11 @@ class TextLog:
 
     def finish(self) -> Batch:
         """What was still open at the end of the input."""
-        return self._gather([reader.finish() for reader in self._readers], [], Account())
+        tally = Tally()
+        if self._begun is not None:
+            tally.line(self._begun)
+            self._begun = None
+        return self._gather([one.finish() for one in self._readers], [], tally.account())
 
     def turn_to(self, source: int) -> None:
         """The next lines are of another input."""
@@ -167,6 +172,9 @@ class TextLog:
         done = len(starts) - len(rest)
         tally = Tally(lines=done, read=done)
         taken: list[Taken] = []
+        self._goes_on = prepared.block.goes_on
+        if len(starts) and (self._goes_on or self._begun is not None):
+            rest = self._part_of_line(prepared, rest, taken, tally)
         told = 0  # lines before this one that the readers know to have gone by
         for first in range(0, len(rest), _MOST_LINES):
             told = self._some(prepared, rest[first : first + _MOST_LINES], told, taken, tally)
@@ -224,8 +232,8 @@ class TextLog:
             raw = block.data[starts[at] : ends[at]]
             place = block.first_line + at, block.offset + int(starts[at])
             ref = LineRef(source=self._source, line=place[0], offset=place[1], length=len(raw))
-            line = self._clean_line(raw.decode("utf-8", "replace"), ref, None)
-            for index in _indices(self._open):
+            line = clean_line(raw.decode("utf-8", "replace"), ref, self._ranks_per_node)
+            for index in bits_of(self._open):
                 if prepared.is_of(index, at):
                     continue
                 taken = self._fed(index, line)
@@ -238,13 +246,9 @@ class TextLog:
         self._open = self._open | bit if self._readers[index].open else self._open & ~bit
 
     def _line(self, raw: bytes, place: tuple[int, int], bits: int, tally: Tally) -> list[Taken]:
-        quiet = not bits & ~self._stateless and not self._open
-        tally.lines += 1
+        quiet = not bits & ~self._stateless and not self._open and self._begun is None
+        fate, self._begun = self._begun or Fate(), None
         taken: list[Taken] = []
-        rules: list[str] = []
-        read = False
-        unknown = ""
-        rank: int | None = None  # a launcher puts its prefix before the first piece only
         parts = [*pieces(raw)]
         again = redrawn(parts) if len(parts) > 2 else ()
         for piece, start in parts:
@@ -254,32 +258,39 @@ class TextLog:
             ref = LineRef(
                 source=self._source, line=place[1], offset=place[0] + start, length=len(piece)
             )
-            line = self._clean_line(text, ref, rank)
-            rank = line.rank
+            line = clean_line(text, ref, self._ranks_per_node, fate.rank)
+            fate.rank = line.rank
             found, unclear = self._offer(line, bits)
             if unclear:
-                self._tell_unclear(found, ref, rules)
+                self._tell_unclear(found, ref, fate.rules)
             if found:
                 taken.extend(found)
-                read = read or any(t.readings or t.events or t.held for t in found)
-                rules.extend(t.ignored for t in found if t.ignored)
-                continue
-            rule = self._ignore_rule(line.text)
-            if rule is None:
-                unknown = unknown or line.text
+                fate.taken(found)
             else:
-                rules.append(rule)
+                fate.left(self._ignore_rule(line.text), line.text)
+        if self._goes_on:
+            self._begun = fate
+            return taken
         if quiet and not taken and len(raw) < _MAX_SEEN_BYTES and len(self._seen_noise) < _MAX_SEEN:
-            self._seen_noise[raw] = rules[0] if rules and not unknown else None
-        tally.line(rules, unknown, read=read)
+            self._seen_noise[raw] = fate.rule
+        tally.line(fate)
         return taken
 
-    def _clean_line(self, text: str, ref: LineRef, before: int | None) -> Line:
-        """before: the rank of the piece before it on the same line."""
-        peeled = peel(clean(text))
-        rank = peeled.global_rank(self._ranks_per_node)
-        rank = before if rank is None else rank
-        return Line(text=peeled.text, ref=ref, rank=rank, host=peeled.host, wall_s=peeled.wall_s)
+    def _part_of_line(
+        self, prepared: Prepared, rest: npt.NDArray[np.int64], taken: list[Taken], tally: Tally
+    ) -> npt.NDArray[np.int64]:
+        """Read the first line of a block that goes on in the next, or began before this one; the
+        lines after it."""
+        if prepared.taken[0]:
+            self._begun = Fate(read=True) if self._goes_on else None
+            if self._goes_on:
+                tally.lines = tally.read = 0  # it is counted with its end
+            return rest
+        block = prepared.block
+        raw = block.data[: block.bounds[1][0]]
+        bits = self._markers.wanted([raw])[0]
+        taken.extend(self._line(raw, (block.offset, block.first_line), bits, tally))
+        return rest[1:]
 
     def _tell_unclear(self, found: list[Taken], ref: LineRef, rules: list[str]) -> None:
         """Say that a number was left out of a line: once an input, in the account each time."""
@@ -293,7 +304,7 @@ class TextLog:
     def _offer(self, line: Line, bits: int) -> tuple[list[Taken], bool]:
         """What the readers make of a line, and whether a number's comma in it was unclear."""
         found: list[Taken] = []
-        indices = _indices(bits | self._open)
+        indices = bits_of(bits | self._open)
         others, unclear = spelled(line) if indices else ({}, False)
         left_out, claimed = unclear, False
         for index in indices:
@@ -337,9 +348,3 @@ class TextLog:
             account=account,
             framework=self._made.most_common(1)[0][0] if self._made else "",
         )
-
-
-@lru_cache(maxsize=4096)
-def _indices(bits: int) -> tuple[int, ...]:
-    """Which bits are set, from the lowest."""
-    return tuple(index for index in range(bits.bit_length()) if bits >> index & 1)

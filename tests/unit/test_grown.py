@@ -100,6 +100,16 @@ def test_a_line_cut_in_two_is_read_once_more(
     assert read in (len(text) - start, -1)
 
 
+def test_a_bar_that_is_still_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last line is a bar that goes on: it is read from its beginning, in parts."""
+    monkeypatch.setattr("loganalyze_parsers.blocks.read_blocks.__defaults__", (34_000, None))
+    bar = "{0:3d}%|# | {0}/90000 [00:00<?, 1.0s/it, loss=2.5]"
+    drawn = [bar.format(n) for n in range(1, 3000)]
+    before, more = "\r".join(drawn[:2000]), "\r".join(["", *drawn[2000:]])
+    read = grow(tmp_path, "first\n" + before, more + "\nlast\n", monkeypatch)
+    assert read in (len(before + more + "\nlast\n"), -1)
+
+
 def test_a_restart_in_the_news(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job starts again from a checkpoint in the news: the same two segments as read whole."""
     before = "\n".join(log_lines(1, 300)) + "\n"

@@ -7,15 +7,18 @@ import os
 import random
 from pathlib import Path
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loganalyze_parsers import blocks
+from loganalyze_parsers import blocks, text_log
 from loganalyze_parsers.blocks import read_blocks
 from textlogs import megatron_line
 
 from loganalyze.ingest import ingest
+from loganalyze.model import Batch
 from loganalyze.pipeline import limits_reached
+from loganalyze.reading import total_of
 
 
 def test_rest_of_a_long_line_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,3 +91,70 @@ def test_blocks_of_a_file_are_whole_lines(
                 for block in found:
                     assert data[block.offset :].startswith(block.data)
                     assert block.first_line == data[: block.offset].count(b"\n") + 1
+
+
+@pytest.mark.parametrize("size", [1, 50, 333])
+def test_parts_of_a_redrawn_line_are_cut_behind_a_redraw(size: int) -> None:
+    """All bytes once, at their place; a part but the last ends with a carriage return, and is of
+    one line."""
+    made = random.Random(size)
+    lines = [bytes(made.choices(b"abc\r", k=made.choice([0, 1, 9, 400]))) for _ in range(60)]
+    data = b"\n".join(lines) + b"\n"
+    found = list(read_blocks(io.BytesIO(data), size, redraws=True))
+    assert b"".join(block.data for block in found) == data
+    assert any(block.goes_on for block in found)
+    for block in found:
+        assert data[block.offset :].startswith(block.data)
+        assert block.first_line == data[: block.offset].count(b"\n") + 1
+        assert block.data[-1:] == (b"\r" if block.goes_on else b"\n")
+        assert not (block.goes_on and b"\n" in block.data)
+
+
+def _redrawn(kind: str, count: int) -> list[str]:
+    """Redraws of a bar with a loss (rows), of a bare one, or what nobody knows."""
+    at = [(n, f"{100 * n // count:3d}%|# | {n}/{count} [{n // 60:02d}:{n % 60:02d}<?, 1.0s/it")
+          for n in range(1, count)]  # fmt: skip
+    if kind == "rows":
+        return [f"{bar}, loss={2 + 1 / n:.4f}]" for n, bar in at]
+    return [f"{bar}]" for _, bar in at] if kind == "bare" else [f"a mystery {n}" for n, _ in at]
+
+
+def _read(data: bytes, size: int) -> tuple[list[Batch], pl.DataFrame]:
+    """The batches, and their rows as one frame."""
+    batches = list(text_log(0).batches(read_blocks(io.BytesIO(data), size, redraws=True)))
+    frames = [one.readings for one in batches if one.readings is not None]
+    return batches, pl.concat(frames, how="diagonal") if frames else pl.DataFrame()
+
+
+@pytest.mark.parametrize("end", ["\n", "", "\r", "\r\n", "\nlast words\n"])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_long_redrawn_line_is_one_line(seed: int, end: str) -> None:
+    """Part by part as at once: the same rows at the same places, and each line counted once, as
+    read if any part was, as unknown if none was and any part is."""
+    made = random.Random(seed)
+    lines = []
+    for _ in range(4):
+        kinds = made.choices(["rows", "bare", "unknown"], k=made.randint(1, 3))
+        parts = [part for kind in kinds for part in _redrawn(kind, made.randint(300, 1200))]
+        lines.append(made.choice(["", "[default3]:"]) + "\r".join(parts))
+    data = ("\n".join(lines) + end).encode()
+    at_once, want = _read(data, 1 << 30)
+    batches, found = _read(data, 34_000)
+    assert len(batches) > len(at_once)
+    assert found.equals(want)
+    account, whole = (total_of([one.account for one in every]) for every in (batches, at_once))
+    assert account == whole
+    assert account.lines == data.count(b"\n") + (not data.endswith(b"\n"))
+
+
+def test_no_part_of_a_redrawn_line_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bar that is redrawn beyond the longest line that is read: every row of it, no problem."""
+    monkeypatch.setattr(blocks, "MAX_LINE_BYTES", 60_000)
+    monkeypatch.setattr(read_blocks, "__defaults__", (34_000, None))
+    path = tmp_path / "train.log"
+    path.write_text("\r".join(_redrawn("rows", 2500)))
+    (run,) = ingest([str(path)]).runs
+    assert run.readings["step"].to_list() == list(range(1, 2500))
+    assert not run.problems

@@ -68,6 +68,22 @@ def test_a_line_counts_once_its_newline_is_there(tmp_path: Path) -> None:
     assert tail.end().block.data == b"fo"
 
 
+def test_each_redraw_of_a_line_but_the_last_is_given(tmp_path: Path) -> None:
+    """A bar's line has no end for hours; what is given of it is told to go on."""
+    path = tmp_path / "a.log"
+    path.write_bytes(b"one\n1/9\r2/9\r3/")
+    with tailing(path) as tail:
+        (piece,) = tail.read()
+        assert (piece.block.data, piece.block.goes_on) == (b"one\n", False)
+        with path.open("ab") as file:
+            file.write(b"9\r4/9")
+        (piece,) = tail.read()
+        assert (piece.block.data, piece.block.goes_on) == (b"1/9\r2/9\r3/9\r", True)
+        with path.open("ab") as file:
+            file.write(b"\ntwo\n")
+        assert drain(tail) == [(0, 16, 2, b"4/9\ntwo\n")]
+
+
 def test_rotation_by_rename_loses_nothing(tmp_path: Path) -> None:
     """What was written to the old file before the new one came is read, then the new one."""
     path = tmp_path / "a.log"
@@ -104,13 +120,26 @@ def test_a_log_that_is_not_there_yet(tmp_path: Path) -> None:
 # -- the run that grows -------------------------------------------------------------------------
 
 
+def drawn(first: int, last: int) -> str:
+    """A bar with a loss that is redrawn on one line, and does not end it."""
+    bar = "{0:3d}%|# | {0}/900 [00:{1:02d}<?, 1.0s/it, loss={2:.4f}]"
+    return "\r".join(bar.format(n, n % 60, 2 + 1 / n) for n in range(first, last + 1))
+
+
+_FAILED = "RuntimeError: CUDA out of memory. \n"
+PACED = {
+    "lines": lines(1, 120, bad=70) + _FAILED + lines(101, 160),
+    "returns": (lines(1, 120, bad=70) + _FAILED + lines(101, 160)).replace("\n", "\r\n"),
+    "redrawn": f"begun\n{drawn(1, 150)}\n{_FAILED}{drawn(101, 160)}\rnobody knows 7",
+}
+
+
 @pytest.mark.parametrize("seed", range(5))
-def test_any_pace_of_writing_gives_the_run_of_ingest(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("log", PACED)
+def test_any_pace_of_writing_gives_the_run_of_ingest(tmp_path: Path, log: str, seed: int) -> None:
     """However the bytes arrive, rows, events and account equal those of reading the whole."""
     draw = random.Random(seed)
-    data = (
-        lines(1, 120, bad=70) + "RuntimeError: CUDA out of memory. \n" + lines(101, 160)
-    ).encode()
+    data = PACED[log].encode()
     path = tmp_path / "train.log"
     path.touch()
     live = LiveRun(path)
