@@ -183,7 +183,7 @@ def _after_line(file: Any, at: int) -> int:
 def _state_after_head(file: Any) -> bytes | None:
     file.seek(0)
     log = text_log(0)
-    for block in read_blocks(file):
+    for block in read_blocks(file, redraws=True):
         log.feed(block)
         return saved(log)
     return None
@@ -250,8 +250,10 @@ def _blocks(path: Path, first: int, end: int, line: int, cut: list[int]) -> Iter
         return
     with path.open("rb") as file:
         file.seek(first)
-        for block in read_blocks(_Until(file, end - first), BLOCK_BYTES, cut):  # type: ignore[arg-type]
-            yield Block(block.data, block.offset + first, block.first_line + line - 1)
+        until: Any = _Until(file, end - first)
+        for one in read_blocks(until, BLOCK_BYTES, cut, redraws=True):
+            offset, number = one.offset + first, one.first_line + line - 1
+            yield Block(one.data, offset, number, goes_on=one.goes_on)
 
 
 class _Until:

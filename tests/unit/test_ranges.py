@@ -77,6 +77,25 @@ def test_a_message_across_a_border(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert same(whole, apart, tmp_path)
 
 
+def test_a_line_that_is_redrawn_over_borders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bar on one line of several ranges and blocks: no range begins inside it, and each redraw
+    is read once."""
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 10_000)
+    monkeypatch.setattr(ranges, "RUN_UP_BYTES", 1_000)
+    monkeypatch.setattr(ranges, "BLOCK_BYTES", 34_000)
+    bar = "{0:3d}%|# | {0}/9000 [00:00<?, 1.0s/it, loss={1:.4f}]"
+    drawn = "\r".join(bar.format(n, 2 + 1 / n) for n in range(1, 1500))
+    lines = [megatron_line(n, lm_loss="2.0") for n in range(1, 400)]
+    path = tmp_path / "train.log"
+    path.write_text("\n".join([*lines, drawn, *lines, drawn]))
+    whole, apart, calls = both(path)
+    assert calls[0] > 3
+    assert len(whole.readings) == 2 * 399 + 2 * 1499
+    assert same(whole, apart, tmp_path)
+
+
 @pytest.mark.parametrize("name", sorted(p.parent.name for p in ROOT.glob("sample_logs/*/*.log")))
 def test_samples_in_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Every sample log cut into some ranges is the run of the whole."""
