@@ -52,7 +52,10 @@ def told(name: str, runs: list[Run]) -> float:
 
 
 def compare(path: Path, steps: int, rounds: int, peer_python: str, a_step: dict[str, float]) -> None:
-    """Everything in turns, and its rows; a_step: seconds of the scripts, known and to be known."""
+    """Everything in turns, and its rows.
+
+    a_step: each script's seconds a step, put in where it runs and taken where the log is too large.
+    """
     runs: dict[str, list[Run]] = {name: [] for name in SCRIPTS}
     mine: list[Run] = []
     for _ in range(rounds):

@@ -22,7 +22,7 @@ from loganalyze_parsers.commas import spelled
 from loganalyze_parsers.frames import Names, joined_rows
 from loganalyze_parsers.learnt_bulk import LearntBulk
 from loganalyze_parsers.learnt_lines import Said
-from loganalyze_parsers.line_pieces import pieces
+from loganalyze_parsers.line_pieces import MAX_UNREAD, pieces, rest_left_out, text_of
 from loganalyze_parsers.markers import MarkerIndex, bits_of
 from loganalyze_parsers.prefixes import clean_line, ranks_per_node
 from loganalyze_parsers.prepared import Prepared, prepared
@@ -30,8 +30,6 @@ from loganalyze_parsers.seen_lines import SeenLines
 from loganalyze_parsers.tally import Fate, Tally
 from loganalyze_parsers.tqdm_bar import redrawn
 
-#: A piece longer than this is looked at only as far (verl prints lines of 30 kB).
-MAX_PIECE_CHARS = 1_000_000
 #: Lines without markers whose fate is remembered: noise repeats itself.
 _MAX_SEEN = 50_000
 _MAX_SEEN_BYTES = 4096  # of one such line
@@ -138,8 +136,7 @@ class TextLog:
         """What each bulk way sees in a block; runs in threads, in any order."""
         per_node, source = self._per_node(block), self._source
         looks = [bulk.look(block, source, per_node) if bulk else None for bulk in self._bulks]
-        both = zip(self._bulks, looks, strict=True)
-        rows = (bulk.rows(look) for bulk, look in both if bulk)
+        rows = (one.rows(look) for one, look in zip(self._bulks, looks, strict=True) if one)
         known = [frame for frame in rows if frame is not None]
         return [*looks, self._learnt.look(block, source, per_node, known)]
 
@@ -249,16 +246,18 @@ class TextLog:
         quiet = not bits & ~self._stateless and not self._open and self._begun is None
         fate, self._begun = self._begun or Fate(), None
         taken: list[Taken] = []
-        parts = [*pieces(raw)]
-        again = redrawn(parts) if len(parts) > 2 else ()
-        for piece, start in parts:
+        again = redrawn(pieces(raw)) if raw.count(b"\r") > 1 else ()
+        unread = 0
+        for piece, start in pieces(raw):
             if start in again and not self._open:
                 continue
-            text = piece[: 4 * MAX_PIECE_CHARS].decode("utf-8", "replace")[:MAX_PIECE_CHARS]
             ref = LineRef(
                 source=self._source, line=place[1], offset=place[0] + start, length=len(piece)
             )
-            line = clean_line(text, ref, self._ranks_per_node, fate.rank)
+            if unread >= MAX_UNREAD:
+                taken.append(rest_left_out(ref))
+                break
+            line = clean_line(text_of(piece), ref, self._ranks_per_node, fate.rank)
             fate.rank = line.rank
             found, unclear = self._offer(line, bits)
             if unclear:
@@ -266,8 +265,9 @@ class TextLog:
             if found:
                 taken.extend(found)
                 fate.taken(found)
-            else:
-                fate.left(self._ignore_rule(line.text), line.text)
+                continue
+            fate.left(self._ignore_rule(line.text), line.text)
+            unread += 1
         if self._goes_on:
             self._begun = fate
             return taken

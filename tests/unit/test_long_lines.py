@@ -158,3 +158,23 @@ def test_no_part_of_a_redrawn_line_is_left_out(
     (run,) = ingest([str(path)]).runs
     assert run.readings["step"].to_list() == list(range(1, 2500))
     assert not run.problems
+
+
+@pytest.mark.parametrize("unknown", [4, 5])
+def test_a_line_full_of_unknown_parts_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unknown: int
+) -> None:
+    """However many rows a line has, they are read; behind too many parts that nobody knows the
+    rest is left out, and that is told with its place."""
+    monkeypatch.setattr("loganalyze_parsers.textlog.MAX_UNREAD", 5)
+    first, more, last = _redrawn("rows", 50), _redrawn("unknown", unknown + 1), "100%|#| 9/9 [00:09"
+    path = tmp_path / "train.log"
+    path.write_text("first\n" + "\r".join([*first, *more, f"{last}<?, 1.0s/it, loss=2.5]"]))
+    (run,) = ingest([str(path)]).runs
+    assert len(run.readings) == len(first) + (unknown < 5)
+    told = [(problem.rule, problem.ref) for problem in run.problems]
+    assert [rule for rule, _ in told] == ["limit_reached"] * (unknown == 5)
+    for _, ref in told:
+        assert ref is not None
+        assert (ref.line, ref.offset) == (2, path.read_text().index(last))
+        assert f"from byte {ref.offset} " in limits_reached([run])[0]
